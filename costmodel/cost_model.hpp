@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,12 +34,14 @@ struct LayerCounts {
   bool operator==(const LayerCounts&) const = default;
 };
 
-/// One stage of a pipeline: where it stands, what it holds, what of that is recomputed.
+/// One stage of a pipeline, or one of its chunks: where it stands, what it holds, what of that is
+/// recomputed.
 struct Stage {
   int index = 0;
   LayerCounts layers;
-  LayerCounts recomputed{};  ///< fully
-  LayerCounts selective{};   ///< their attention core alone
+  LayerCounts recomputed{};    ///< fully
+  LayerCounts selective{};     ///< selectively: their attention core, or the plan's modules
+  std::optional<int> chunk{};  ///< none: all chunks of the stage
   bool operator==(const Stage&) const = default;
 };
 
@@ -116,12 +119,27 @@ struct PassCosts {
   }
 };
 
+/// What recomputing a part of a layer repeats in the backward, and what is kept no longer.
+struct RecomputedPart {
+  PassCosts repeated;
+  Bytes freed;
+  RecomputedPart& operator+=(const RecomputedPart& other) {
+    repeated += other.repeated;
+    freed += other.freed;
+    return *this;
+  }
+};
+
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
+  /// More of dispatch and combine that is exposed where a pass runs alone (overlap_ep), else none.
+  Seconds alone_forward, alone_backward;
   Seconds selective;  ///< device time of what selective recomputation repeats
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
+  /// Of each module that the framework can recompute.
+  std::array<RecomputedPart, kRecomputeModules.size()> modules;
   Bytes transient;
   Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
@@ -130,6 +148,12 @@ struct LayerCosts {
   double parameters = 0;  ///< without routed experts
   double experts = 0;     ///< routed experts
 };
+
+/// What selective recomputation of a layer repeats and frees: of these modules where the framework
+/// has modules, core_attn if none is named; else as the framework does it. Modules are disjoint but
+/// for moe, which holds moe_act and shared_experts.
+[[nodiscard]] RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
+                                            RecomputeModules modules);
 
 /// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
 /// sharding, used by all plans that share it.
@@ -209,6 +233,8 @@ class CostModel {
   /// The same of all legal plans with this sharding: none of its groups depends on their rank order
   /// (check_rank_order in planner/space/legality.hpp).
   [[nodiscard]] ShardingCosts sharding_costs(LayerSharding sharding) const;
+  /// Dispatch and combine of one layer and microbatch, forward and backward, without overlap.
+  [[nodiscard]] Seconds exchange_time(LayerSharding sharding) const;
   [[nodiscard]] PlanCosts price(const ParallelPlan& plan) const;
   /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to
   /// the plan's sharding.

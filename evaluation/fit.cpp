@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -15,34 +15,12 @@
 #include "evaluation/fit_levels.hpp"
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/held_out_errors.hpp"
-#include "evaluation/row_quality.hpp"
-#include "evaluation/run_cluster.hpp"
-#include "evaluation/run_mapping.hpp"
+#include "evaluation/held_out_memory.hpp"
 
 namespace echelon {
 namespace {
 
 constexpr std::size_t kFewest = 4;  ///< runs that may move a rate
-
-/// All rows of a table that can be fitted to, and the pinned rates.
-struct Observations {
-  std::vector<Observation> runs;
-  const std::vector<MeasuredRun>* rows = nullptr;
-  std::span<const PinnedRate> pinned{};
-  std::map<std::string, int> left_out;
-};
-
-/// A single iteration is noisy and an odd head size slow, but they are runs of the same machine and
-/// software; the robust loss bounds their influence.
-bool unusable(const RowQualityFlag& flag) {
-  return flag.time && flag.name != "one-iteration" && flag.name != "odd-heads";
-}
-
-void pin(Calibration& calibration, std::span<const PinnedRate> pinned) {
-  for (const PinnedRate& rate : pinned) {
-    set_rate(calibration, calibration_field(rate.key), rate.value);
-  }
-}
 
 /// The parameters that are not pinned.
 std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
@@ -52,54 +30,6 @@ std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
                                [&](const PinnedRate& rate) { return rate.key == parameter.key; });
   });
   return parameters;
-}
-
-Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& without = {}) {
-  Observations out;
-  out.rows = &rows;
-  out.pinned = without.pinned;
-  const CalibrationSet priors{{}};
-  RunMapper mapper;
-  const auto flags = quality_flags_of(rows);
-  const auto publishers = groups_of(rows, LeaveOut::publisher);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const MeasuredRun& row = rows[i];
-    if (!row.step_seconds || row.out_of_memory()) {
-      ++out.left_out["without a step time"];
-    } else if (row.grade == "C") {
-      ++out.left_out["of grade C"];
-    } else if (std::ranges::any_of(flags[i], unusable)) {
-      ++out.left_out["flagged for time"];
-    } else if (auto mapped = mapper.map(row); std::holds_alternative<SkippedRun>(mapped)) {
-      ++out.left_out["not priced"];
-    } else {
-      MappedRun& run = std::get<MappedRun>(mapped);
-      const GpuSpec& gpu = run.cluster.gpu();
-      Result<Calibration> prior = priors.prior(gpu, run.framework);
-      const std::string family(gpu_family(gpu));
-      if (!prior || family == "generic") {  // a family of unrelated devices
-        ++out.left_out["on a GPU of no family"];
-        continue;
-      }
-      pin(*prior, without.pinned);
-      CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
-      if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
-      cost_model.ablate(without.ablated);
-      out.runs.push_back({i,
-                          family,
-                          run.framework.calibration_key(),
-                          row.source,
-                          publishers[i],
-                          run.framework.kernels,
-                          std::move(cost_model),
-                          run.plan,
-                          sharding_of(run.plan),
-                          *row.step_seconds,
-                          *prior,
-                          {}});
-    }
-  }
-  return out;
 }
 
 /// With a share of the priors' own spread.
@@ -220,9 +150,10 @@ FittedCalibration borrowed(const std::pair<std::string, std::string>& key, Calib
   return out;
 }
 
-/// The calibrations of all pairs, from the runs that `use` accepts.
+/// The calibrations of all pairs, from the runs that `use` accepts, with the memory rates `memory`.
 std::vector<FittedCalibration> fit_pairs(Observations& all,
-                                         const std::function<bool(std::size_t)>& use) {
+                                         const std::function<bool(std::size_t)>& use,
+                                         const std::vector<FittedMemory>& memory) {
   const Sites sites = sites_of(all);
   // Of the priors' spread, beyond what like software has in common; see kSiteSpread.
   const double share = sites == Sites::any ? 0.3 : 1;
@@ -248,7 +179,6 @@ std::vector<FittedCalibration> fit_pairs(Observations& all,
         fmt::format("{} published runs of {} GPUs under {}", runs.size(), key.first, key.second),
         sites));
   }
-  const std::vector<FittedMemory> memory = fit_memory(*all.rows, use);
   for (FittedCalibration& one : out) write_memory(memory, one.calibration);
   return out;
 }
@@ -264,14 +194,18 @@ struct CrossValidation {
   std::vector<int> part;  ///< of every row
   std::vector<std::vector<FittedCalibration>> trees;
   HeldOutErrors errors;
+  HeldOutMemory memory;
 };
 
 CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
-                               const FitProgress& progress) {
-  CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all))};
+                               HeldOutMemory memory, const FitProgress& progress) {
+  CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all)), std::move(memory)};
   const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
-    out.trees.push_back(fit_pairs(all, [&](std::size_t row) { return out.part[row] != part; }));
+    const auto outside = [&](std::size_t row) { return out.part[row] != part; };
+    const std::vector<FittedMemory> rates = all.memory->fit(outside);
+    out.memory.add(all.memory->outcomes(rates, std::not_fn(outside)), part);
+    out.trees.push_back(fit_pairs(all, outside, rates));
     std::map<std::string, const Calibration*> fitted;
     for (const FittedCalibration& one : out.trees.back()) {
       fitted.emplace(one.calibration.name, &one.calibration);
@@ -292,13 +226,15 @@ CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
 FoldedFit fit_parts(const std::vector<MeasuredRun>& rows, std::vector<int> part_of_rows,
                     const WithoutTerm& without, const FitProgress& progress) {
   Observations all = observe(rows, without);
-  CrossValidation judged = cross_validate(all, std::move(part_of_rows), progress);
+  CrossValidation judged =
+      cross_validate(all, std::move(part_of_rows), HeldOutMemory(rows), progress);
   FoldedFit out;
   out.ablated = without.ablated;
   for (std::size_t part = 0; part < judged.trees.size(); ++part) {
     out.sets.push_back(calibrations_of(judged.trees[part]));
     for (Calibration& calibration : out.sets.back()) {
       judged.errors.set_band(calibration, static_cast<int>(part));
+      judged.memory.set_band(calibration, static_cast<int>(part));
     }
   }
   out.part.assign(judged.part.begin(), judged.part.end());
@@ -309,9 +245,7 @@ FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) 
   FitTable out;
   out.calibrations = std::move(tree);
   out.used = static_cast<int>(all.runs.size());
-  for (const auto& [why, count] : all.left_out) {
-    out.left_out.push_back(fmt::format("{} rows {}", count, why));
-  }
+  out.left_out = left_out_texts(all);
   return out;
 }
 
@@ -324,9 +258,14 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
       cross_validate(all,
                      sites_of(all) == Sites::any ? parts_of(groups_of(rows, LeaveOut::publisher))
                                                  : deal_folds(folds_of(rows), parts),
-                     progress);
-  std::vector<FittedCalibration> tree = fit_pairs(all, {});
-  for (FittedCalibration& one : tree) judged.errors.set_band(one.calibration);
+                     HeldOutMemory(rows), progress);
+  const HeldOutMemory memory =
+      hold_out_memory(rows, *all.memory, memory_parts(rows, *all.memory, parts));
+  std::vector<FittedCalibration> tree = fit_pairs(all, {}, all.memory->fit());
+  for (FittedCalibration& one : tree) {
+    judged.errors.set_band(one.calibration);
+    memory.set_band(one.calibration);
+  }
   return table_of(std::move(tree), all);
 }
 

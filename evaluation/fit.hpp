@@ -12,6 +12,7 @@
 #include "costmodel/cost_model.hpp"
 #include "evaluation/cv_folds.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
+#include "evaluation/observations.hpp"
 #include "evaluation/validate.hpp"
 
 namespace echelon {
@@ -33,18 +34,6 @@ struct FitTable {
 
 /// Called now and then with the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
-
-/// A rate held at a value instead of being fitted.
-struct PinnedRate {
-  std::string_view key;  ///< of calibration_fields()
-  double value = 0;      ///< in the field's unit
-};
-
-/// How a term is removed from the model: rates that make it vanish, or a simpler structure.
-struct WithoutTerm {
-  std::span<const PinnedRate> pinned{};
-  AblatedFeature ablated = AblatedFeature::nothing;
-};
 
 /// Calibrations for every part of a table, fitted to the others. Bands are those of
 /// HeldOutErrors::set_band, from the errors of the other parts.

@@ -25,21 +25,6 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kFewestFigures = 4;
-constexpr int kFewestFailures = 20;
-constexpr double kFalseFitWeight = 2;
-
-/// A row with information on memory, ready to be priced repeatedly.
-struct MemoryRun {
-  std::size_t row = 0;
-  std::string framework;  ///< calibration_key()
-  CostModel cost_model;
-  ParallelPlan plan;
-  ShardingCosts costs;
-  Calibration prior;
-  std::optional<double> measured;  ///< bytes; none if the figure is not to be compared
-  std::optional<double> reserved;  ///< … where the row gives it next to another figure
-  bool counts_for_fits = true;
-};
 
 struct MemoryGuess {
   double figure = 0;    ///< bytes, as the row counts
@@ -48,18 +33,87 @@ struct MemoryGuess {
   Bytes capacity;
 };
 
-MemoryGuess guess(const MeasuredRun& row, MemoryRun& run, const Calibration& calibration) {
+/// `limited`: a run that continued is not above the limit (memory_metric).
+MemoryGuess guess(const MeasuredRun& row, MemoryRun& run, const Calibration& calibration,
+                  bool limited) {
   run.cost_model.recalibrate(calibration);
   MemoryPrediction memory;
   run.cost_model.price_memory(run.plan, run.costs, memory);
   const StageModel model(run.cost_model, run.plan, run.costs);
-  const Bytes margin = calibration.fits_margin;
-  return {memory_metric(row, model, memory, margin).in(kByte),
-          reserved_metric(model, memory, margin).in(kByte), memory.peak_reserved, memory.capacity};
+  if (!limited) {
+    constexpr Bytes kUnlimited{1e18};
+    return {memory_metric(row, model, memory, kUnlimited).in(kByte), 0, memory.peak_reserved,
+            memory.capacity};
+  }
+  const MemoryBand& band = memory_band_of(calibration, run.cost_model.framework());
+  const Bytes limit = limit_of_runs(band, memory.capacity);
+  return {memory_metric(row, model, memory, limit).in(kByte),
+          reserved_metric(model, memory, limit).in(kByte), memory.peak_reserved, memory.capacity};
 }
 
-std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
-  std::vector<MemoryRun> out;
+using RunsOfFramework = std::vector<MemoryRun*>;
+
+/// A peak to fit to: a run's own figure or, `reserved`, the one next to it.
+struct MemoryFigure {
+  MemoryRun* run;
+  bool reserved;
+};
+
+std::vector<MemoryFigure> figures_of(const RunsOfFramework& runs) {
+  std::vector<MemoryFigure> out;
+  for (MemoryRun* run : runs) {
+    if (!run->measured) continue;
+    out.push_back({run, false});
+    if (run->reserved) out.push_back({run, true});
+  }
+  return out;
+}
+
+/// The memory rates of `start` fitted to the figures.
+Fit fit_figures(const std::vector<MeasuredRun>& rows, const Calibration& start,
+                const std::vector<MemoryFigure>& figures, const FitOptions& options) {
+  std::vector<std::string_view> sources;
+  for (const MemoryFigure& figure : figures) sources.emplace_back(rows[figure.run->row].source);
+  const std::vector<double> weights = shared_weights(sources);
+  const auto errors = [&](const Calibration& c, std::span<double> into) {
+    for (std::size_t i = 0; i < figures.size(); ++i) {
+      MemoryRun& run = *figures[i].run;
+      const MemoryGuess made = guess(rows[run.row], run, c, true);
+      into[i] = figures[i].reserved ? std::log(made.reserved / *run.reserved)
+                                    : std::log(made.figure / *run.measured);
+    }
+  };
+  return fit_rates(start, memory_parameters(), weights, errors, options);
+}
+
+FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::string& framework,
+                           const RunsOfFramework& runs) {
+  FittedMemory out;
+  out.framework = framework;
+  const Calibration& prior = runs.front()->prior;
+  const std::vector<MemoryFigure> figures = figures_of(runs);
+  out.figures = static_cast<int>(figures.size());
+  if (figures.size() >= kFewestFigures) {
+    out.rates = fit_figures(rows, prior, figures, {.max_iterations = 15}).rates;
+  }
+  return out;
+}
+
+}  // namespace
+
+void FittedMemory::write_to(Calibration& calibration) const {
+  for (const FittedRate& rate : rates) {
+    const CalibrationField& field = calibration_field(rate.key);
+    set_rate(calibration, field, rate.value);
+    set_source(
+        calibration, field,
+        fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
+                    "learned {:.0f} %",
+                    figures, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
+  }
+}
+
+MemoryRuns::MemoryRuns(const std::vector<MeasuredRun>& rows) : rows_(&rows) {
   const CalibrationSet priors{{}};
   RunMapper mapper;
   const auto flags = quality_flags_of(rows);
@@ -83,129 +137,66 @@ std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
       measured = *row.peak_memory_bytes;
       if (const auto largest = largest_reserved(row)) reserved = largest->in(kByte);
     }
-    out.push_back({i, run->framework.calibration_key(), std::move(cost_model), run->plan, costs,
-                   *std::move(prior), measured, reserved,
-                   std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
+    runs_.push_back({i, run->framework.calibration_key(), std::move(cost_model), run->plan, costs,
+                     *std::move(prior), measured, reserved,
+                     std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
   }
+}
+
+std::vector<MemoryRun*> MemoryRuns::each() {
+  std::vector<MemoryRun*> out;
+  for (MemoryRun& run : runs_) out.push_back(&run);
   return out;
 }
 
-using MemoryRuns = std::vector<MemoryRun*>;
-
-/// Needs of the runs that ended out of memory and of those that did not, less the capacity.
-struct Limits {
-  std::vector<double> failed, ran;
-
-  [[nodiscard]] double cost(double limit) const {
-    const auto above = [&](const std::vector<double>& needs) {
-      const auto count = std::ranges::count_if(needs, [&](double need) { return need > limit; });
-      return static_cast<double>(count) /
-             static_cast<double>(std::max<std::size_t>(1, needs.size()));
-    };
-    return kFalseFitWeight * (1 - above(failed)) + above(ran);
-  }
-};
-
-Bytes fitted_margin(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs,
-                    const Calibration& c) {
-  Limits limits;
-  for (MemoryRun* run : runs) {
-    if (!run->counts_for_fits) continue;
-    const MeasuredRun& row = rows[run->row];
-    const MemoryGuess made = guess(row, *run, c);
-    (row.out_of_memory() ? limits.failed : limits.ran)
-        .push_back((made.need - made.capacity).in(kByte));
-  }
-  constexpr double kStep = 256.0 * (1 << 20);
-  double best = 0;
-  for (int steps = 1; steps <= 80; ++steps) {  // at most 20 GiB
-    if (limits.cost(-steps * kStep) < limits.cost(-best)) best = steps * kStep;
-  }
-  return Bytes{best};
-}
-
-/// A peak to fit to: a run's own figure or, `reserved`, the one next to it.
-struct MemoryFigure {
-  MemoryRun* run;
-  bool reserved;
-};
-
-std::vector<MemoryFigure> figures_of(const MemoryRuns& runs) {
-  std::vector<MemoryFigure> out;
-  for (MemoryRun* run : runs) {
-    if (!run->measured) continue;
-    out.push_back({run, false});
-    if (run->reserved) out.push_back({run, true});
-  }
-  return out;
-}
-
-FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::string& framework,
-                           const MemoryRuns& runs) {
-  FittedMemory out;
-  out.framework = framework;
-  Calibration fitted = runs.front()->prior;
-  for (const MemoryRun* run : runs) {
-    out.out_of_memory += rows[run->row].out_of_memory() && run->counts_for_fits;
-  }
-  const std::vector<MemoryFigure> figures = figures_of(runs);
-  out.figures = static_cast<int>(figures.size());
-  if (figures.size() >= kFewestFigures) {
-    std::vector<std::string_view> sources;
-    for (const MemoryFigure& figure : figures) sources.emplace_back(rows[figure.run->row].source);
-    const std::vector<double> weights = shared_weights(sources);
-    const auto errors = [&](const Calibration& c, std::span<double> into) {
-      for (std::size_t i = 0; i < figures.size(); ++i) {
-        MemoryRun& run = *figures[i].run;
-        const MemoryGuess made = guess(rows[run.row], run, c);
-        into[i] = figures[i].reserved ? std::log(made.reserved / *run.reserved)
-                                      : std::log(made.figure / *run.measured);
-      }
-    };
-    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.max_iterations = 15});
-    fitted = std::move(fit.calibration);
-    out.rates = std::move(fit.rates);
-  }
-  if (out.out_of_memory >= kFewestFailures) {
-    fitted.fits_margin = fitted_margin(rows, runs, fitted);
-  } else {
-    out.out_of_memory = 0;
-  }
-  out.fits_margin = fitted.fits_margin;
-  return out;
-}
-
-}  // namespace
-
-void FittedMemory::write_to(Calibration& calibration) const {
-  for (const FittedRate& rate : rates) {
-    const CalibrationField& field = calibration_field(rate.key);
-    set_rate(calibration, field, rate.value);
-    set_source(
-        calibration, field,
-        fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
-                    "learned {:.0f} %",
-                    figures, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
-  }
-  if (out_of_memory == 0) return;
-  calibration.fits_margin = fits_margin;
-  set_source(calibration, calibration_field("fits_margin"),
-             fmt::format("fewest wrong answers on {} runs out of memory and {} that ran",
-                         out_of_memory, figures));
-}
-
-std::vector<FittedMemory> fit_memory(const std::vector<MeasuredRun>& rows,
-                                     const std::function<bool(std::size_t)>& use) {
-  std::vector<MemoryRun> all = memory_runs(rows);
-  std::map<std::string, MemoryRuns> frameworks;
-  for (MemoryRun& run : all) {
+std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use) {
+  std::map<std::string, RunsOfFramework> frameworks;
+  for (MemoryRun& run : runs_) {
     if (!use || use(run.row)) frameworks[run.framework].push_back(&run);
   }
   std::vector<FittedMemory> out;
   for (const auto& [framework, runs] : frameworks) {
-    FittedMemory fit = fit_framework(rows, framework, runs);
-    if (!fit.rates.empty() || fit.out_of_memory > 0) out.push_back(std::move(fit));
+    FittedMemory fit = fit_framework(*rows_, framework, runs);
+    if (!fit.rates.empty()) out.push_back(std::move(fit));
   }
+  return out;
+}
+
+std::vector<MemoryOutcome> MemoryRuns::outcomes(const std::vector<FittedMemory>& fits,
+                                                const std::function<bool(std::size_t)>& of) {
+  std::vector<MemoryOutcome> out;
+  for (MemoryRun& run : runs_) {
+    if (!of(run.row)) continue;
+    const MeasuredRun& row = (*rows_)[run.row];
+    Calibration fitted = run.prior;
+    fitted.framework = run.framework;
+    write_memory(fits, fitted);
+    const MemoryGuess made = guess(row, run, fitted, false);
+    MemoryOutcome one{run.row,
+                      run.framework,
+                      std::log(made.need / made.capacity),
+                      !row.out_of_memory(),
+                      run.counts_for_fits,
+                      {}};
+    const bool cached = row.memory_kind == "nvidia_smi";
+    if (run.measured && !cached) one.log_error = std::log(*run.measured / made.figure);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+FittedMemory fit_site_memory(const std::vector<MeasuredRun>& rows, const Calibration& base) {
+  // Mean error of peaks of publishers left out (docs/accuracy.md, Peak memory).
+  constexpr double kFigureSpread = 0.06;
+  FittedMemory out;
+  out.framework = base.framework;
+  MemoryRuns all(rows);
+  const std::vector<MemoryFigure> figures = figures_of(all.each());
+  out.figures = static_cast<int>(figures.size());
+  if (figures.empty()) return out;
+  Calibration bare = base;
+  bare.sources.clear();  // copied many times
+  out.rates = fit_figures(rows, bare, figures, {.noise = kFigureSpread}).rates;
   return out;
 }
 

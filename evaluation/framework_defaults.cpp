@@ -116,14 +116,12 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
   PrecisionRecipe recipe = *found;
   if (row.precision == "fp16") {
     recipe.compute = Dtype::fp16;
-  } else if (row.precision == "fp8" || row.precision == "mxfp8") {
+  } else if (row.precision == "fp8" || row.precision == "mxfp8" || row.precision == "nvfp4") {
     recipe.compute = Dtype::fp8;
-  } else if (row.precision == "nvfp4") {
-    return input_error("precision", "precision nvfp4", "a format of 8 bits or more");
   } else if (!row.precision.empty() && row.precision != "bf16" && row.precision != "fp32" &&
              row.precision != "fp32-autocast") {
     return input_error("precision", "precision " + in_quotes(row.precision, 40),
-                       "bf16, fp16, fp8, mxfp8 or fp32");
+                       "bf16, fp16, fp8, mxfp8, nvfp4 or fp32");
   }
   if (!defaults.fp32_accumulator.empty() && says(row.precision_detail, defaults.fp32_accumulator)) {
     recipe.main_gradient = 4;  // an fp32 accumulator next to the 16-bit gradients
@@ -132,7 +130,7 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
     recipe.reduced_gradient = *bytes;
     if (software.framework->gradients_as_reduced) recipe.main_gradient = *bytes;
   }
-  recipe.fp8_rate = fp8_rate(row);
+  set_quantisation(row, recipe);
   return recipe;
 }
 

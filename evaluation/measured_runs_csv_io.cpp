@@ -135,8 +135,9 @@ std::optional<double> number_in(std::string_view cell) {
   return value;
 }
 
-/// Stores a cell in its field. Returns the expected input on an error, or "".
-std::string store(const RunColumn& column, std::string_view cell, MeasuredRun& row) {
+}  // namespace
+
+std::string set_cell(const RunColumn& column, std::string_view cell, MeasuredRun& row) {
   if (const auto* text = std::get_if<std::string MeasuredRun::*>(&column.field)) {
     row.*(*text) = cell;
     return {};
@@ -158,6 +159,8 @@ std::string store(const RunColumn& column, std::string_view cell, MeasuredRun& r
   }
   return {};
 }
+
+namespace {
 
 /// Takes the bytes of a table in blocks and builds its rows.
 class TableParser {
@@ -209,7 +212,7 @@ class TableParser {
       headers_.emplace_back(text);
     } else if (cells_ < columns_.size() && columns_[cells_] != nullptr) {
       const RunColumn& column = *columns_[cells_];
-      const std::string expected = store(column, text, row_);
+      const std::string expected = set_cell(column, text, row_);
       if (!expected.empty() && row_.malformed.empty()) {
         row_.malformed = fmt::format("row {}: {} is {}, expected {}", row_number_, column.name,
                                      in_quotes(text, 40), expected);

@@ -78,6 +78,14 @@ struct RunColumn {
   }
 };
 [[nodiscard]] std::span<const RunColumn> run_columns();
+/// Stores the text of a cell in its field; "" leaves a number blank. Returns the expected input if
+/// the text is another, or "".
+[[nodiscard]] std::string set_cell(const RunColumn& column, std::string_view cell,
+                                   MeasuredRun& row);
+/// The text of a cell, which set_cell() reads as the same value.
+[[nodiscard]] std::string cell_text(const RunColumn& column, const MeasuredRun& row);
+/// A table of these rows, with every column: parse_runs() reads the same rows.
+[[nodiscard]] std::string runs_to_csv(std::span<const MeasuredRun> rows);
 
 /// Reads a table: UTF-8, RFC 4180, columns by header name in any order. A cell that is not the
 /// number it should be, or a row with too few or too many cells, makes that row `malformed` and

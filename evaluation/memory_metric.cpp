@@ -20,27 +20,26 @@ std::size_t measured_stage(const MeasuredRun& row, const MemoryPrediction& memor
 /// What the allocator holds. Without free memory it releases its reserve: a run that continued is
 /// not above the limit unless its tensors are.
 Bytes reserved_of(const StageModel& model, const MemoryPrediction& memory, std::size_t stage,
-                  Bytes margin) {
+                  Bytes limit) {
   const MemoryBreakdown& parts = memory.stages[stage];
   const Bytes allocated = model.allocated(parts);
   const Bytes outside = parts.total() - allocated;
-  const Bytes limit = memory.capacity - margin - outside;
   const Bytes tensors = allocated - model.held(memory.contents[stage]);
-  return std::max(tensors, std::min(model.reserved(parts) - outside, limit));
+  return std::max(tensors, std::min(model.reserved(parts), limit) - outside);
 }
 
 }  // namespace
 
 Bytes memory_metric(const MeasuredRun& row, const StageModel& model, const MemoryPrediction& memory,
-                    Bytes margin) {
+                    Bytes limit) {
   const std::size_t stage = measured_stage(row, memory);
   const MemoryBreakdown& parts = memory.stages[stage];
   const Bytes allocated = model.allocated(parts);
   if (row.memory_kind == "allocated") return allocated;
-  const Bytes kept = reserved_of(model, memory, stage, margin);
+  const Bytes kept = reserved_of(model, memory, stage, limit);
   if (row.memory_kind != "nvidia_smi") return kept;
   const Bytes used = kept + parts.total() - allocated;
-  return std::max(used, std::min(used + model.nvidia_smi_cache(), memory.capacity - margin));
+  return std::max(used, std::min(used + model.nvidia_smi_cache(), limit));
 }
 
 std::optional<Bytes> largest_reserved(const MeasuredRun& row) {
@@ -56,8 +55,13 @@ std::optional<Bytes> largest_reserved(const MeasuredRun& row) {
   return largest;
 }
 
-Bytes reserved_metric(const StageModel& model, const MemoryPrediction& memory, Bytes margin) {
-  return reserved_of(model, memory, static_cast<std::size_t>(memory.tightest_stage), margin);
+Bytes reserved_metric(const StageModel& model, const MemoryPrediction& memory, Bytes limit) {
+  return reserved_of(model, memory, static_cast<std::size_t>(memory.tightest_stage), limit);
+}
+
+Bytes limit_of_runs(const MemoryBand& band, Bytes capacity) {
+  constexpr double kEven = 0.5;
+  return band.kind == MemoryBandKind::measured ? most_need(band, kEven, capacity) : capacity;
 }
 
 bool is_of_one_gpu(Bytes figure, Bytes gpu_memory) {

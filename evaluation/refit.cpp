@@ -365,6 +365,18 @@ Refit refit(std::span<const RunObservation> runs, const Calibration& base) {
   calibration.evidence = Evidence::calibrated;
   calibration.fitted_to =
       fmt::format("{} runs on {}: {}", runs.size(), calibration.name, names_of_runs(runs));
+  out.prior_band = base.time_band;
+  out.known = {calibration, parameters, fit.covariance, kNoise, {}};
+  for (const RunObservation& run : runs) {
+    const PlanFile& plan = run.report.plan;
+    out.plans.push_back(
+        {CostModel(plan.model, plan.job, run.cluster, run.framework, calibration), plan.plan});
+  }
+  std::vector<double> errors;
+  for (const RefitRun& run : out.runs) errors.push_back(std::log(run.after / run.measured));
+  calibration.time_band = narrowed_band(base.time_band, out.known, out.plans, errors);
+  set_source(calibration, calibration_field("time_band"),
+             narrowed_band_text(base, static_cast<int>(runs.size())));
   constexpr std::size_t kFewestForABand = 8;
   if (runs.size() >= kFewestForABand) {
     calibration.time_band = band_of_runs(used, base, parameters);

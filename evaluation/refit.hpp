@@ -11,6 +11,7 @@
 #include "core/schedule/schedule.hpp"
 #include "costmodel/calibration/calibration.hpp"
 #include "costmodel/calibration/fit/fit.hpp"
+#include "evaluation/next_run.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon {
@@ -42,6 +43,9 @@ struct Refit {
   Calibration calibration;
   std::vector<FittedRate> rates;
   std::vector<RefitRun> runs;
+  double prior_band = 0;                ///< time band before
+  KnownRates known;                     ///< for next_run(), …
+  std::vector<PlanToPrice> plans = {};  ///< … with the runs' plans
 };
 
 /// Refits the rates of `base`, which are the priors, to all runs of one machine and framework. What
@@ -56,7 +60,9 @@ struct Refit {
 /// If ranks share cores, times of single instructions do not determine rates, and only the step is
 /// compared. The residual of a part is  ln((predicted + f) / (measured + f)),  f = 0.5 %
 /// of the step: a ratio for large parts, a difference for small ones. From eight runs on the band
-/// holds 80 % of those left out of a fit to the others; below it stays that of `base`.
+/// holds 80 % of those left out of a fit to the others; below it is that of `base`, narrowed as the
+/// standard deviation of ln(step) is, averaged over the runs' plans and their neighbours, with the
+/// scatter that the band stands for where the rates are known.
 /// Checked by: tests/loop/refit_test.cpp (known rates are recovered).
 [[nodiscard]] Refit refit(std::span<const RunObservation> runs, const Calibration& base);
 

@@ -43,7 +43,6 @@ Skip not_priced(const MeasuredRun& row) {
   }
   if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
   if (row.task == "lora") return "training of adapters (lora) is not priced";
-  if (row.precision == "nvfp4") return "precision nvfp4 is not priced";
   const std::string_view one_gpu = software_of(row).defaults->not_priced_on_one_gpu;
   if (!one_gpu.empty() && whole(row.gpus, 0) == 1) return std::string(one_gpu);
   return {};
@@ -162,8 +161,8 @@ std::optional<int> recomputed_layers(std::string_view detail) {
 }
 
 /// Step 4: recomputation.
-Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, ParallelPlan& plan,
-                  Notes& inferred) {
+Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults,
+                  const Framework& framework, ParallelPlan& plan, Notes& inferred) {
   plan.recompute = defaults.recompute;
   if (row.recompute.empty()) {
     inferred.push_back(fmt::format("recompute {}", name_of(plan.recompute)));
@@ -172,8 +171,10 @@ Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, Par
     if (!parsed) return fmt::format("unknown recompute {}", in_quotes(row.recompute));
     plan.recompute = *parsed;
   }
+  const auto modules = framework.recompute_modules.empty() ? std::nullopt : recomputed_modules(row);
+  if (modules && plan.recompute == Recompute::selective) plan.recompute_modules = *modules;
   const bool attention_only =
-      says(row.recompute_detail, "core") || row.recompute_detail == "selective";
+      modules || says(row.recompute_detail, "core") || row.recompute_detail == "selective";
   if (plan.recompute == Recompute::selective && !row.recompute.empty() && !attention_only) {
     inferred.push_back(fmt::format("{} taken for recomputing the attention core",
                                    in_quotes(row.recompute_detail)));
@@ -244,7 +245,8 @@ void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& 
   framework.zero_allowed[plan.zero] = framework.hybrid_shard[plan.zero] = true;
   if (plan.cp > 1) framework.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
-    framework.expert_parallel = true;
+    framework.expert_parallel = framework.overlaps_experts = true;
+    framework.dispatchers[static_cast<std::size_t>(plan.dispatcher)] = true;
     if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
   }
   if (plan.zero >= 2 && plan.pp > 1) framework.zero23_with_pipeline = true;
@@ -295,10 +297,10 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   set_kernels(row, framework);
   set_loss_memory(row, defaults, framework, inferred);
 
-  const bool flex = states(row.overlap_detail, {"dispatcher deepep", "dispatcher hybridep",
-                                                "dispatcher flex", "deepep", "hybridep"});
-  framework.dispatches_per_domain = framework.dispatches_per_domain || flex;
-  framework.overlaps_experts = overlaps_experts(row);
+  if (plan.ep > 1) {
+    plan.dispatcher = dispatcher_of(row);
+    plan.overlap_ep = overlaps_experts(row) && plan.recompute != Recompute::full;
+  }
   framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
   grant_features(row, framework, plan);
   if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {
@@ -360,7 +362,8 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   }
   if (Skip skip = pipeline_of(row, defaults, shapes, plan, inferred))
     return SkippedRun{*std::move(skip)};
-  if (Skip skip = recompute_of(row, defaults, plan, inferred)) return SkippedRun{*std::move(skip)};
+  if (Skip skip = recompute_of(row, defaults, framework, plan, inferred))
+    return SkippedRun{*std::move(skip)};
   set_sharding(row, defaults, framework, plan, inferred);
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);

@@ -10,12 +10,24 @@ namespace {
 
 /// Bytes of a layer's weights beyond the two of bf16: fp8 copies, or fp8 alone.
 double fp8_weights(const MeasuredRun& row, bool tuned, const GpuSpec& gpu) {
+  if (row.precision == "nvfp4") return 1 + 2.0 / 16;  // 4 bits in either layout, with scales
   constexpr double kBlackwell = 10;  // compute capability: GEMMs take either layout
   const std::string detail = lower_case(row.precision_detail);
   const bool blockwise = says(detail, "blockwise") || says(detail, "subchannel");
   const bool block_scaled = row.precision == "mxfp8" || blockwise;
   const double copies = block_scaled || gpu.compute_capability < kBlackwell ? 2 : 1;
   return tuned && !blockwise ? copies - 2 : copies;
+}
+
+/// Of an input kept in fp8, and of the rows of an expert: as the recipe with those blocks.
+void set_block_scales(const MeasuredRun& row, PrecisionRecipe& recipe) {
+  const std::string detail = lower_case(row.precision_detail);
+  const char* like = row.precision == "mxfp8"                                  ? "fp8:mxfp8"
+                     : says(detail, "blockwise") || says(detail, "subchannel") ? "fp8:blockwise"
+                                                                               : "fp8";
+  const PrecisionRecipe known = find_precision(like).value();
+  recipe.fp8_input = known.fp8_input;
+  recipe.expert_rows = known.expert_rows;
 }
 
 }  // namespace
@@ -36,6 +48,7 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
   }
   if (recipe.compute == Dtype::fp8 && recipe.master > 0) {
     recipe.layer_weight = fp8_weights(row, tuned, gpu);
+    set_block_scales(row, recipe);
     inferred.emplace_back(tuned ? "fp8 primary weights" : "fp8 copies of bf16 weights");
   }
   return recipe;

@@ -151,6 +151,17 @@ bool overlaps_experts(const MeasuredRun& row) {
                              });
 }
 
+Dispatcher dispatcher_of(const MeasuredRun& row) {
+  const auto named = [&](std::initializer_list<std::string_view> phrases) {
+    return std::ranges::any_of(std::array{&row.overlap_detail, &row.framework_detail, &row.notes},
+                               [&](const auto* text) { return states(*text, phrases); });
+  };
+  if (named({"hybridep", "hybrid ep"})) return Dispatcher::hybridep;
+  if (named({"deepep", "deep ep", "dispatcher flex", "flex dispatcher"})) return Dispatcher::deepep;
+  if (named({"dispatcher allgather", "allgather dispatcher"})) return Dispatcher::allgather;
+  return Dispatcher::alltoall;
+}
+
 HostShares host_shares(const MeasuredRun& row) {
   if (row.cuda_graph.empty() &&
       !states(row.notes, {"cuda graphs", "cuda graph", "cudagraphs", "cudagraph"})) {
@@ -170,8 +181,35 @@ HostShares host_shares(const MeasuredRun& row) {
   return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
 }
 
-double fp8_rate(const MeasuredRun& row) {
-  return states(row.precision + ";" + row.precision_detail, {"rowwise", "row wise"}) ? 0.8 : 1;
+void set_quantisation(const MeasuredRun& row, PrecisionRecipe& recipe) {
+  const auto said = [&](std::initializer_list<std::string_view> phrases) {
+    return states(row.precision + ";" + row.precision_detail, phrases);
+  };
+  constexpr double kRowwise = 0.8;
+  recipe.fp8_rate = said({"rowwise", "row wise"}) ? kRowwise : 1;
+  if (row.precision == "nvfp4") {
+    recipe.fp8_rate = kNvfp4Rate;
+    recipe.cast = kNvfp4Cast;
+  } else if (row.precision == "mxfp8" || said({"mxfp8"})) {
+    recipe.fp8_rate = kMxfp8Rate;
+    recipe.cast = kMxfp8Cast;
+  } else if (said({"blockwise", "block wise", "subchannel", "sub channel"})) {
+    recipe.cast = kBlockwiseCast;
+  } else if (said({"current", "current scaling", "dynamic", "dynamic scaling", "tensorwise"})) {
+    recipe.cast = kCurrentCast;
+  }
+}
+
+std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row) {
+  constexpr std::string_view kModules = "modules=";
+  std::string detail = row.recompute_detail;
+  const std::size_t at = detail.find(kModules);
+  if (at == std::string::npos) return {};
+  detail = detail.substr(at + kModules.size());
+  detail = detail.substr(0, detail.find_first_of(" ("));
+  std::ranges::replace(detail, '+', ',');
+  const Result<RecomputeModules> parsed = parse_recompute_modules(detail, "recompute_detail");
+  return parsed ? std::optional(*parsed) : std::nullopt;
 }
 
 }  // namespace echelon

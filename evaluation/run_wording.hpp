@@ -7,6 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "core/plan/recompute_modules.hpp"
+#include "costmodel/time/host_shares.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 
 namespace echelon {
@@ -36,13 +40,12 @@ namespace echelon {
 /// Megatron-Core's --overlap-moe-expert-parallel-comm (its "combined 1F1B"), without which
 /// --delay-wgrad-compute is refused, and whatever else is called so.
 [[nodiscard]] bool overlaps_experts(const MeasuredRun& row);
+/// The token dispatcher that the row names; flex without a backend is DeepEP, Megatron-LM's default
+/// backend. Rows that name none use alltoall, as the recipes of 2024 do.
+[[nodiscard]] Dispatcher dispatcher_of(const MeasuredRun& row);
 
-/// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share).
-struct HostShares {
-  double layer = 1;
-  double experts = 1;
-};
-/// Of the column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration
+/// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share), of the
+/// column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration
 /// leaves none; graphs of single layers one launch for each. Megatron-Core's scopes count by parts:
 /// attention with its norm is half of a layer and the MLP the other half; of what experts add, the
 /// router and the preparation of the dispatch are half, dispatch, products and combination the
@@ -50,12 +53,14 @@ struct HostShares {
 /// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/cuda_graphs.py, cuda_graph_scope.
 [[nodiscard]] HostShares host_shares(const MeasuredRun& row);
 
-/// PrecisionRecipe::fp8_rate of the row's scaling. With one scale per row products take 1.25 times
-/// as long as with one per tensor: torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens
-/// per second and GPU in bf16, 7,186 tensorwise (1.25 times as many) and 6,412 rowwise (1.11
-/// times), a tenth of the bf16 step more, about a quarter of the time of its fp8 products. Other
-/// scalings differ by less than what one release of the same software differs from the next, so
-/// they keep the fitted rate.
-[[nodiscard]] double fp8_rate(const MeasuredRun& row);
+/// "selective modules=layernorm+moe_act (recipe)" → these modules; nothing where it names none.
+[[nodiscard]] std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row);
+
+/// PrecisionRecipe::fp8_rate and ::cast of the row's format and scaling; delayed scaling where it
+/// names none. With one scale per row products take 1.25 times as long as with one per tensor:
+/// torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens per second and GPU in bf16,
+/// 7,186 tensorwise (1.25 times as many) and 6,412 rowwise (1.11 times), a tenth of the bf16 step
+/// more, about a quarter of the time of its fp8 products.
+void set_quantisation(const MeasuredRun& row, PrecisionRecipe& recipe);
 
 }  // namespace echelon

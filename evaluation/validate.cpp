@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <variant>
@@ -42,12 +43,16 @@ std::string nearest_for(const MappedRun& run, Calibration& used) {
 }
 
 void add_memory(const MeasuredRun& row, const StageModel& model, const MemoryPrediction& memory,
-                Bytes margin, ValidatedRow& out, std::vector<std::string>& inferred) {
+                const MemoryBand& band, ValidatedRow& out, std::vector<std::string>& inferred) {
+  constexpr double kEven = 0.5;
   out.predicted_need = memory.peak_reserved;
-  out.predicted_fits = memory.peak_reserved <= memory.capacity - margin;
+  out.spare = 1 - memory.peak_reserved / memory.capacity;
+  out.fits_probability = fit_probability(band, memory.peak_reserved, memory.capacity);
+  out.predicted_fits = *out.fits_probability >= kEven;
+  out.memory_band = band;
   if (row.out_of_memory() || !row.peak_memory_bytes) return;
   out.measured_peak = *row.peak_memory_bytes * kByte;
-  out.predicted_peak = memory_metric(row, model, memory, margin);
+  out.predicted_peak = memory_metric(row, model, memory, limit_of_runs(band, memory.capacity));
   if (!is_of_one_gpu(*out.measured_peak, memory.capacity)) {
     inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
     return;
@@ -115,7 +120,8 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
   }
   const ShardingCosts costs = cost_model.sharding_costs(run.plan);
   const StageModel model(cost_model, run.plan, costs);
-  add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
+  add_memory(row, model, prediction.memory, memory_band_of(used, run.framework), out, run.inferred);
+  out.framework = run.framework.calibration_key();
   add_static(row, model, prediction.memory, out);
   out.inferred = !run.inferred.empty();
   out.inferred_what = fmt::format("{}", fmt::join(run.inferred, "; "));
@@ -124,6 +130,45 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
 
 /// The rows that a tally counts.
 enum class Take { all, unflagged };
+
+/// Collects what became of rows with a predicted P(fits).
+class FitsTally {
+ public:
+  FitsTally() {
+    for (const double from : kSpareBins) bins_.push_back({from});
+  }
+
+  void add(const ValidatedRow& row) {
+    const double ran = *row.measured_fits ? 1 : 0;
+    const double probability = *row.fits_probability;
+    ++sums_.rows;
+    sums_.ran += *row.measured_fits;
+    sums_.false_fits += *row.predicted_fits && !*row.measured_fits;
+    sums_.false_ooms += !*row.predicted_fits && *row.measured_fits;
+    sums_.brier += (probability - ran) * (probability - ran);
+    const auto above = std::ranges::upper_bound(bins_, row.spare, {}, &SpareBin::from);
+    SpareBin& bin = *std::prev(above);
+    ++bin.rows;
+    bin.ran += *row.measured_fits;
+    bin.probability += probability;
+  }
+
+  [[nodiscard]] FitsSummary summary() const {
+    FitsSummary out = sums_;
+    if (out.rows == 0) return out;
+    out.brier /= out.rows;
+    for (SpareBin bin : bins_) {
+      if (bin.rows == 0) continue;
+      bin.probability /= bin.rows;
+      out.bins.push_back(bin);
+    }
+    return out;
+  }
+
+ private:
+  FitsSummary sums_;
+  std::vector<SpareBin> bins_;
+};
 
 /// Collects the data of a summary, row by row.
 class Tally {
@@ -140,11 +185,8 @@ class Tally {
       static_.push_back(*row.static_error);
       static_folds_.push_back(row.fold);
     }
-    if (row.predicted_fits && row.measured_fits && (all || !row.flagged_for_fits())) {
-      ++fits_.rows;
-      fits_.ran += *row.measured_fits;
-      fits_.false_fits += *row.predicted_fits && !*row.measured_fits;
-      fits_.false_ooms += !*row.predicted_fits && *row.measured_fits;
+    if (row.fits_probability && row.measured_fits && (all || !row.flagged_for_fits())) {
+      fits_.add(row);
     }
     if (!row.time_error || (!all && row.flagged_for_time())) return;
     time_.push_back(*row.time_error);
@@ -162,7 +204,7 @@ class Tally {
                           summarize(prior_time_),
                           with_intervals(memory_, memory_folds_),
                           with_intervals(static_, static_folds_),
-                          fits_,
+                          fits_.summary(),
                           {}};
     if (!time_.empty()) out.time.in_band = in_band_ / static_cast<double>(time_.size());
     for (const auto& [group, times] : groups_) {
@@ -189,7 +231,7 @@ class Tally {
   std::vector<double> time_, prior_time_, memory_, static_;
   std::vector<std::string> time_folds_, memory_folds_, static_folds_;
   double in_band_ = 0;
-  FitsSummary fits_;
+  FitsTally fits_;
   std::map<std::string, Times> groups_;
 };
 
@@ -273,6 +315,7 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   std::map<std::string, TallyPair> by_source;
   std::map<std::string, TallyPair> by_part;
   std::map<std::string, TallyPair> by_left_out;
+  std::map<std::string, std::pair<MemoryBand, FitsTally>> by_framework;
   std::vector<MeasuredRun> kept;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const MeasuredRun& row = rows[i];
@@ -288,6 +331,11 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
     by_source[row.source].add(out);
     if (!options.left_out.empty()) by_left_out[options.left_out[i]].add(out);
     for (const std::string& part : out.parts_of_source) by_part[part].add(out);
+    if (out.fits_probability && out.measured_fits && !out.flagged_for_fits()) {
+      const auto [found, first] = by_framework.try_emplace(out.framework);
+      if (first) found->second.first = out.memory_band;
+      found->second.second.add(out);
+    }
     report.rows.push_back(std::move(out));
     kept.push_back(row);
   }
@@ -295,6 +343,9 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   report.by_source = summaries_of(by_source);
   report.by_part = summaries_of(by_part);
   report.by_left_out = summaries_of(by_left_out);
+  for (const auto& [framework, one] : by_framework) {
+    report.by_framework[framework] = {one.first, one.second.summary()};
+  }
   report.noise = noise_of(kept);
   return report;
 }

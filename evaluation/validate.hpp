@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,9 +13,11 @@
 #include "core/base/units.hpp"
 #include "core/plan/cost.hpp"
 #include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/memory_band.hpp"
 #include "costmodel/cost_model.hpp"
 #include "evaluation/calibration_set.hpp"
 #include "evaluation/error_summary.hpp"
+#include "evaluation/first_runs.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 #include "evaluation/repeatability.hpp"
 #include "evaluation/row_quality.hpp"
@@ -35,8 +38,12 @@ struct ValidatedRow {
   std::optional<double> memory_error;
   std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
   std::optional<double> static_error;
-  std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
-  std::optional<bool> predicted_fits, measured_fits;
+  std::optional<Bytes> predicted_need;     ///< reserved, context and NCCL, on the fullest rank
+  std::optional<double> fits_probability;  ///< costmodel/calibration/memory_band.hpp
+  std::optional<bool> predicted_fits, measured_fits;  ///< predicted: with P >= 1/2
+  double spare = 0;                                   ///< 1 − predicted need / memory of a GPU
+  std::string framework;  ///< calibration_key(); "" without a prediction
+  MemoryBand memory_band;
   std::string skipped;        ///< why there is no prediction; "" when there is one
   bool inferred = false;      ///< a relevant blank was filled by a default of the software
   std::string inferred_what;  ///< … which, "; " between them
@@ -56,11 +63,35 @@ struct ValidatedRow {
   }
 };
 
+/// Rows whose predicted spare memory, as a share of a GPU's, is at least `from` and less than the
+/// next bin's `from`.
+struct SpareBin {
+  double from = 0;
+  int rows = 0;
+  int ran = 0;
+  double probability = 0;  ///< mean predicted P(fits)
+};
+/// Lower ends of the bins; the first one has none.
+inline constexpr std::array kSpareBins = {-1e9, -0.1, 0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5};
+
 struct FitsSummary {
   int rows = 0;        ///< predicted rows known to have run or to have ended out of memory
   int ran = 0;         ///< … of these, that ran
   int false_fits = 0;  ///< predicted to fit, ended out of memory
   int false_ooms = 0;  ///< predicted not to fit, ran
+  double brier = 0;    ///< mean of (P(fits) − 1 if it ran, − 0 if not)²
+  std::vector<SpareBin> bins{};  ///< those with rows
+
+  /// The same of a hard limit in the place of P = 1/2: the share of wrong answers.
+  [[nodiscard]] double hard_brier() const {
+    return rows == 0 ? 0 : static_cast<double>(false_fits + false_ooms) / rows;
+  }
+};
+
+/// Predictions for one framework.
+struct FrameworkFits {
+  MemoryBand band;  ///< of its first row
+  FitsSummary fits;
 };
 
 struct ValidationSummary {
@@ -97,7 +128,9 @@ struct ValidationReport : ValidationPair {
   std::map<std::string, ValidationPair> by_source;
   std::map<std::string, ValidationPair> by_part;      ///< sources of several grades or networks
   std::map<std::string, ValidationPair> by_left_out;  ///< groups judged by fits to all others
+  std::map<std::string, FrameworkFits> by_framework;  ///< flagged rows left out
   std::map<std::string, NoiseFloor> noise;  ///< by source; only with repeated measurements
+  std::optional<FirstRuns> first_runs;      ///< where it was asked for
 };
 
 struct ValidationOptions {

@@ -73,4 +73,29 @@ Economics economics_of(const PlanRequest& request, Seconds step) {
   return out;
 }
 
+std::optional<Energy> energy_of(const PlanRequest& request, const CostBreakdown& parts) {
+  const double watts = request.cluster.gpu().watts * request.cluster.gpus();
+  if (watts <= 0) return std::nullopt;
+  const Seconds kernels = parts.compute + parts.recompute + parts.optimizer;
+  const Seconds collectives = parts.communication();
+  const Seconds waiting = parts.total() - kernels - collectives;
+  const Seconds at_full_power =
+      kPowerOfKernels * kernels + kPowerOfCollectives * collectives + kPowerOfWaiting * waiting;
+  Energy out;
+  out.per_step = Joules{watts * at_full_power.in(kSecond)};
+  out.most_per_step = Joules{watts * parts.total().in(kSecond)};
+  if (!request.job.token_budget) return out;
+  const double steps =
+      *request.job.token_budget * token_factor(request) / request.job.tokens_per_step();
+  const std::optional<Goodput> failures = goodput_of(request);
+  out.for_budget = out.per_step * (steps / (failures ? failures->fraction : 1));
+  return out;
+}
+
+Economics economics_of(const PlanRequest& request, const TimePrediction& time) {
+  Economics out = economics_of(request, time.step);
+  out.energy = energy_of(request, time.parts);
+  return out;
+}
+
 }  // namespace echelon

@@ -1,8 +1,9 @@
-// Money, days and failures: what a step time means for a whole training run.
+// Money, days, energy and failures: what a step means for a whole training run.
 #pragma once
 
 #include <optional>
 
+#include "costmodel/cost_model.hpp"
 #include "planner/space/request.hpp"
 
 namespace echelon {
@@ -53,6 +54,27 @@ struct Goodput {
 /// The cost of a plan up to the price of a GPU, which no plan changes.
 [[nodiscard]] Seconds paid_per_step(const PlanRequest& request, Seconds step);
 
+/// Share of its board power that a GPU draws while its kernels run, while it waits for a
+/// collective, and while it waits for other stages, the host or data. Assumptions, not
+/// measurements: no published source with all three was found. What is published bounds the whole
+/// node: 76 % of the rated 10.2 kW of 8 H100 in intensive training (arXiv 2506.14551), 82 % at most
+/// (Latif et al., "Empirical Measurements of AI Training Power Demand on a GPU-Accelerated Node").
+inline constexpr double kPowerOfKernels = 0.9;
+inline constexpr double kPowerOfCollectives = 0.6;
+inline constexpr double kPowerOfWaiting = 0.35;
+
+/// Energy of all GPU boards; not of hosts, network and cooling.
+struct Energy {
+  Joules per_step;
+  Joules most_per_step;              ///< at full board power from the first to the last moment
+  std::optional<Joules> for_budget;  ///< failures included where their rate is known
+};
+/// Board power · GPUs · Σ share · time over the parts of a step: compute, recompute and optimizer
+/// run kernels, exposed communication waits for collectives, the rest waits. Nothing where the
+/// board power is unknown. Checked by: tests/planner/economics_test.cpp.
+[[nodiscard]] std::optional<Energy> energy_of(const PlanRequest& request,
+                                              const CostBreakdown& parts);
+
 /// Money and days. Unknown where the price, the token budget or the failure rate is.
 struct Economics {
   Seconds gpu_time;  ///< paid_per_step()
@@ -64,8 +86,11 @@ struct Economics {
   std::optional<Seconds> expected_time;
   double token_factor = 1;  ///< in both budgets
   std::optional<Goodput> goodput;
+  std::optional<Energy> energy;  ///< only of a whole prediction
 };
 /// Of a plan with this step time on the request's cluster.
 [[nodiscard]] Economics economics_of(const PlanRequest& request, Seconds step);
+/// … with the energy of its parts.
+[[nodiscard]] Economics economics_of(const PlanRequest& request, const TimePrediction& time);
 
 }  // namespace echelon

@@ -49,6 +49,11 @@ std::string signed_percent(double ratio) {
   const double value = std::round(1000 * ratio) / 10;
   return value == 0 ? "0.0 %" : fmt::format("{:+.1f} %", value);
 }
+std::string words_of(const MemoryBand& band) {
+  return fmt::format("{}, {}, bias {}, spread {}", name_of(band.kind), band.distribution(),
+                     signed_percent(std::exp(band.bias) - 1), percent(band.spread));
+}
+
 std::string gib(Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_GiB)); }
 MemoryUnit memory_unit(Bytes largest) {
   const Bytes size = std::max(largest, Bytes{} - largest);
@@ -157,7 +162,10 @@ std::string bucket_words(const ParallelPlan& plan) {
 
 std::string recompute_text(const ParallelPlan& plan) {
   const bool mixed = plan.recompute == Recompute::mixed;
-  if (!mixed && plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
+  if (!mixed && plan.recompute != Recompute::full) {
+    const std::string modules = text_of(plan.recompute_modules);
+    return std::string(name_of(plan.recompute)) + (modules.empty() ? "" : ":" + modules);
+  }
   if (plan.recompute_layers.empty() || plan.recompute_layers == plan.layers_per_stage)
     return "full";
   if (plan.layers_per_stage.empty()) return std::string(name_of(plan.recompute));
@@ -179,7 +187,10 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
     const bool said = field.always_shown || field.is(&ParallelPlan::cp);
     if (field.kind != PlanFieldKind::degree || said) continue;
     const int degree = plan.*std::get<int ParallelPlan::*>(field.member);
-    if (degree > 1) words.push_back(fmt::format("{} {}", field.label, degree));
+    if (degree == 1) continue;
+    const bool named = field.is(&ParallelPlan::ep) && plan.dispatcher != Dispatcher::alltoall;
+    words.push_back(named ? fmt::format("{} {} ({})", field.label, degree, name_of(plan.dispatcher))
+                          : fmt::format("{} {}", field.label, degree));
   }
   words.push_back(fmt::format("dp {}", plan.dp));
   words.push_back(fmt::format("microbatch {}", plan.microbatch));
@@ -200,7 +211,11 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   if (plan.rank_order != RankOrder::dp_inside_pp) {
     words.push_back("order " + std::string(name_of(plan.rank_order)));
   }
-  // Overlap is left out: it is the framework's more often than the user's.
+  if (plan.cuda_graphs != CudaGraphs::none) {
+    words.push_back("CUDA graphs of " + std::string(name_of(plan.cuda_graphs)));
+  }
+  // Overlap is left out: it is the framework's more often than the user's. That of experts is not.
+  if (plan.overlap_ep) words.emplace_back("overlap of ep");
   const auto [fewest, most] =
       std::minmax_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
   if (fewest != most && *most - *fewest > 1) {
@@ -229,8 +244,9 @@ std::string differences(const ParallelPlan& plan, const ParallelPlan& other) {
   const bool other_recompute = recompute_text(plan) != recompute_text(other);
   bool recompute_told = false;
   for (const PlanField* field : chosen_differences(plan, other)) {
-    const bool counts =
-        field->is(&ParallelPlan::recompute_layers) || field->is(&ParallelPlan::selective_layers);
+    const bool counts = field->is(&ParallelPlan::recompute_layers) ||
+                        field->is(&ParallelPlan::selective_layers) ||
+                        field->is(&ParallelPlan::recompute_modules);
     if (field->is(&ParallelPlan::recompute) || (counts && other_recompute)) {
       if (!recompute_told) words.push_back("recompute " + recompute_text(other));
       recompute_told = true;

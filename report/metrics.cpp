@@ -15,7 +15,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::array<MetricInfo, 10> kFigures = {{
+constexpr std::array<MetricInfo, 11> kFigures = {{
     {Metric::step, "step", "step_seconds", "step",
      "time of one optimizer step: compute, recompute, exposed communication, pipeline "
      "fill/drain, stage imbalance, optimizer, host and data, means of the stages "
@@ -42,6 +42,9 @@ constexpr std::array<MetricInfo, 10> kFigures = {{
     {Metric::gpu_hours_per_step, "gpu-hours", "gpu_hours_per_step", "GPU h/step",
      "GPUs · step / goodput; goodput: share of the time that failures leave (Daly 2006), 1 where "
      "the failure rate is unknown"},
+    {Metric::kwh_per_step, "energy", "kwh_per_step", "kWh/step",
+     "board power · GPUs · (0.9 of the time in kernels + 0.6 in exposed communication + 0.35 in "
+     "waiting), shares assumed; GPU boards alone (docs/formulas.md)"},
     {Metric::gpus, "gpus", "gpus", "GPUs", "tp · cp · dp · pp"},
 }};
 
@@ -85,6 +88,8 @@ std::optional<double> value_of(Metric figure, const PlanRequest& request,
     case Metric::usd_per_million_tokens:
       return money.per_token ? std::optional(1e6 * money.per_token->in(kDollar)) : std::nullopt;
     case Metric::gpu_hours_per_step: return money.gpu_time.in(kSecond) / 3600;
+    case Metric::kwh_per_step:
+      return money.energy ? std::optional(money.energy->per_step.in(kKilowattHour)) : std::nullopt;
     case Metric::gpus: return static_cast<double>(candidate.plan.gpus());
   }
   return std::nullopt;
@@ -101,7 +106,8 @@ std::string format(Metric figure, double value) {
     case Metric::gpus: return grouped(std::llround(value));
     case Metric::usd_per_step:
     case Metric::usd_per_million_tokens:
-    case Metric::gpu_hours_per_step: return plain_number(value);
+    case Metric::gpu_hours_per_step:
+    case Metric::kwh_per_step: return plain_number(value);
   }
   return {};
 }
@@ -124,6 +130,7 @@ MetricScale scale_of(Metric figure, double largest) {
     case Metric::usd_per_step:
     case Metric::usd_per_million_tokens: return {1, "USD"};
     case Metric::gpu_hours_per_step: return {1, "h"};
+    case Metric::kwh_per_step: return {1, "kWh"};
     case Metric::gpus: return {1, ""};
   }
   return {};

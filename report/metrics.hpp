@@ -22,6 +22,7 @@ enum class Metric {
   usd_per_step,
   usd_per_million_tokens,
   gpu_hours_per_step,
+  kwh_per_step,
   gpus
 };
 
@@ -37,9 +38,9 @@ struct MetricInfo {
 [[nodiscard]] std::span<const MetricInfo> metrics();
 [[nodiscard]] const MetricInfo& info_of(Metric figure);
 
-/// In seconds, bytes, US dollars, hours; a ratio for mfu and fits. Nothing if the price, or the
-/// probability of fitting, is unknown.
-/// `money` is economics_of(request, step of the candidate).
+/// In seconds, bytes, US dollars, hours, kWh; a ratio for mfu and fits. Nothing if the price, the
+/// board power, or the probability of fitting is unknown.
+/// `money` is economics_of(request, time of the candidate).
 [[nodiscard]] std::optional<double> value_of(Metric figure, const PlanRequest& request,
                                              const Candidate& candidate, const Economics& money);
 /// "5.83 s", "61.2 GiB", "47.5 %".

@@ -49,7 +49,9 @@ std::string chance_of(const Candidate& plan) {
 
 std::string limit_text(const PlanRequest& request) {
   return fmt::format("at most {} {}", with_gib(request.usable_memory()),
-                     request.max_memory ? "may be used (--max-memory)" : "are likely to fit");
+                     request.max_memory ? std::string("may be used (--max-memory)")
+                                        : fmt::format("are likely to fit (memory band: {})",
+                                                      name_of(memory_band_of(request).kind)));
 }
 
 std::string why_slower(const Candidate& best, const Candidate& other) {

@@ -1,6 +1,7 @@
 // Predicted versus measured, for `plan validate`.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,11 @@ namespace echelon {
 [[nodiscard]] std::string accuracy_page(const ValidationReport& judged,
                                         const ValidationReport* in_fold, std::string_view picture,
                                         std::span<const AblatedTerm> terms = {});
+/// The bin of spare memory, as a share of a GPU's: "below 0 %", "5 to 10 %", "50 % and more".
+[[nodiscard]] std::string spare_of(const FitsSummary& fits, std::size_t bin);
+/// The errors of left-out sources after their first runs: as a table, and as a section of the page.
+[[nodiscard]] std::string first_runs_text(const FirstRuns& all, const TextStyle& style);
+[[nodiscard]] std::string first_runs_page(const FirstRuns& all);
 /// The effect of leaving out each term; "" without terms.
 [[nodiscard]] std::string ablation_text(std::span<const AblatedTerm> terms, const TextStyle& style);
 /// Mean absolute errors of another tool on the rows of one source, as the page shows them.

@@ -88,17 +88,21 @@ anchor 'Nemotron-4 340B, 6,144' "$nemotron --gpus 6144 --global-batch 2304" '--t
 anchor 'Nemotron-4 340B, 256' "$nemotron --gpus 256 --global-batch 64" '--tp 8 --pp 8 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '4.31 s, 50.5 % MFU'
 anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --global-batch 512 --precision fp8" '--tp 8 --pp 4 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '21.54 s, 1,601 TFLOP/s'
 deepseek='--model deepseek-v3 --seq 4096 --precision fp8'
-anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --microbatch 1 --zero 1 --recompute none --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s (180 k GPU hours per T tokens)'
-anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s'
-anchor 'DeepSeek-V3, 1,024 H100' "$deepseek --gpus 1024 --global-batch 8192" '--tp 2 --pp 8 --ep 64 --microbatch 1 --zero 1 --sequence-parallel --layers-per-stage 8,8,8,8,8,8,7,6' '25.3 s, 338 TFLOP/s'
-anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster gb300-nvl72 --gpus 256 --seq 4096 --global-batch 4096 --precision fp8' '--pp 4 --ep 64 --microbatch 2 --zero 1 --layers-per-stage 16,15,15,15' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
+# Its report recomputes all norms, the up projections of attention and the output of SwiGLU.
+anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s (180 k GPU hours per T tokens)'
+anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s'
+# Recipes of Megatron-Bridge: bf16 gradients, and 16-bit moments for DeepSeek-V3; the first and the
+# last chunk are the shorter ones (Et|(tt|)*30mL and Et*4|(t*4|)*14tmL).
+anchor 'DeepSeek-V3, 1,024 H100' '--model deepseek-v3 --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
+anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster gb300-nvl72 --gpus 256 --seq 4096 --global-batch 4096 --precision fp8:mxfp8-muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
 bridge='--seq 4096 --precision bf16'
-anchor 'Bridge OLMoE' "--model olmoe-7b --gpus 8 --global-batch 256 $bridge" '--ep 8 --microbatch 1 --zero 1' '–'
-anchor 'Bridge DeepSeek-V2' "--model deepseek-v2 --gpus 128 --global-batch 1024 $bridge" '--pp 4 --ep 32 --microbatch 1 --zero 1' '–'
-anchor 'Bridge GLM-4.5' "--model glm-4.5 --gpus 256 --global-batch 2048 $bridge" '--tp 2 --pp 8 --ep 16 --microbatch 1 --zero 1 --sequence-parallel' '–'
-anchor 'Bridge Qwen3-235B' "--model qwen3-235b --gpus 512 --global-batch 2048 $bridge" '--tp 4 --pp 16 --cp 2 --ep 8 --microbatch 1 --zero 1 --sequence-parallel' '–'
-anchor 'Bridge DeepSeek-V3' "--model deepseek-v3 --gpus 1024 --global-batch 8192 $bridge" '--tp 2 --pp 16 --ep 64 --microbatch 1 --zero 1 --sequence-parallel' '–'
-anchor 'Bridge Kimi-K2' "--model kimi-k2 --gpus 1024 --global-batch 8192 $bridge" '--tp 2 --pp 16 --ep 32 --microbatch 1 --zero 1 --sequence-parallel' '–'
+unrun='none: a configuration file'
+anchor 'Bridge OLMoE' "--model olmoe-7b --gpus 8 --global-batch 256 $bridge" '--ep 8 --microbatch 1 --zero 1' "$unrun"
+anchor 'Bridge DeepSeek-V2' "--model deepseek-v2 --gpus 128 --global-batch 1024 $bridge" '--pp 4 --ep 32 --microbatch 1 --zero 1 --recompute full' "$unrun"
+anchor 'Bridge GLM-4.5' "--model glm-4.5 --gpus 256 --global-batch 2048 $bridge" '--tp 2 --pp 8 --ep 16 --microbatch 1 --zero 1 --sequence-parallel --recompute selective:core_attn' "$unrun"
+anchor 'Bridge Qwen3-235B' "--model qwen3-235b --gpus 512 --global-batch 2048 $bridge" '--tp 4 --pp 16 --cp 2 --ep 8 --microbatch 1 --zero 1 --sequence-parallel' "$unrun"
+anchor 'Bridge DeepSeek-V3' '--model deepseek-v3 --gpus 1024 --global-batch 8192 --seq 4096 --precision bf16:precision-aware' '--tp 2 --pp 16 --ep 64 --microbatch 1 --zero 1 --sequence-parallel --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' "$unrun"
+anchor 'Bridge Kimi-K2' '--model kimi-k2 --gpus 1024 --global-batch 8192 --seq 4096 --precision bf16:muon' '--tp 2 --pp 16 --ep 32 --microbatch 1 --zero 1 --sequence-parallel' "$unrun"
 anchor '70B, 64 H100' '--model llama3-70b --gpus 64 --seq 8192 --global-batch 256 --precision fp8' '--tp 4 --pp 8 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '19.7 s (1,664 tokens/s per GPU)'
 anchor '70B, 256 H100' '--model 70b --gpus 256 --seq 4096 --global-batch 1024' '--tp 4 --pp 4 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '–'
 anchor '7B, 64 H100' '--model 7b --gpus 64 --seq 4096 --global-batch 1024' '--microbatch 1 --zero 1' '–'

@@ -9,7 +9,7 @@ cd "$(dirname -- "$(readlink -f -- "$0")")/.."
 catalog=costmodel/catalog/calibrations
 fitted=$(mktemp -d)
 trap 'rm -rf -- "$fitted"' EXIT
-"$plan" fit tests/validation/runs.csv --quiet -o "$fitted"
+"$plan" fit tests/validation/runs.csv --catalog --quiet -o "$fitted"
 for file in "$catalog"/*-*.json; do
   case $file in */prior-*) ;; *) rm -- "$file" ;; esac
 done

@@ -19,7 +19,7 @@ if [ "${1:-}" = --check ]; then
 fi
 if [ $# = 0 ]; then
   # shellcheck disable=SC2046  # no file of ours has a space in its name
-  set -- $(find core topologies costmodel planner evaluation report runtime cli gui tests bench \
+  set -- $(find core topologies costmodel planner evaluation interop report runtime cli gui tests bench \
     \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort)
 fi
 [ -n "$check" ] || exec "$tool" -i "$@"

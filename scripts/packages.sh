@@ -3,7 +3,8 @@
 # a bare machine read them. POSIX sh, sourced. `packages_of plan|run|gui|test|ci` prints a whole list.
 
 plan_packages="g++ cmake ninja-build libboost-dev libeigen3-dev nlohmann-json3-dev libfmt-dev
-  libcli11-dev libcsv-dev libxxhash-dev libzstd-dev"
+  libcli11-dev libcsv-dev libxxhash-dev libzstd-dev libyaml-cpp-dev
+  libtomlplusplus-dev"
 # Each of these comes on top of the one before. oneDNN's CMake package asks for OpenCL, but its Debian
 # package does not depend on it.
 run_packages="libdnnl-dev ocl-icd-opencl-dev"

@@ -30,6 +30,8 @@ libcli11-dev header:CLI/CLI.hpp
 libcsv-dev header:csv.h
 libxxhash-dev header:xxhash.h
 libzstd-dev header:zstd.h
+libyaml-cpp-dev header:yaml-cpp/yaml.h
+libtomlplusplus-dev header:toml++/toml.h
 libdnnl-dev header:dnnl.h
 ocl-icd-opencl-dev header:CL/cl.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
@@ -188,7 +190,7 @@ duration() {
 # that they need, $purpose, their list in packages.sh, and $seconds, what they take of one processor
 # (measured on two cores of a shared machine, without a compiler cache).
 traits_of() {
-  sources='core topologies costmodel planner evaluation report cli'
+  sources='core topologies costmodel planner evaluation interop report cli'
   parts=
   purpose=plan
   seconds=0

@@ -6,9 +6,10 @@ namespace echelon::cli {
 
 /// Each is defined in a file of its own name.
 CommandFunction search_command, predict_command, explain_command, compare_command, validate_command,
-    fit_command, run_command, calibrate_command, gui_command, topo_list_command, topo_show_command,
-    topo_check_command, topo_import_command, topo_collectives_command, models_command,
-    doctor_command, completion_command, man_command, help_command;
+    fit_command, import_command, export_command, run_command, calibrate_command, gui_command,
+    topo_list_command, topo_show_command, topo_check_command, topo_import_command,
+    topo_collectives_command, models_command, doctor_command, completion_command, man_command,
+    help_command;
 
 namespace {
 
@@ -34,7 +35,7 @@ const std::vector<Command>& command_table() {
        "[PLAN.json]",
        0,
        1,
-       kOfPlan | kPlanFile,
+       kOfPlan | kPlanFile | kFrom,
        "price one configuration, given by flags or by a plan file",
        "Degrees default to 1; dp follows from the number of GPUs. With a plan file, flags change "
        "single values of it. Exit code 1 if the plan does not fit.",
@@ -45,7 +46,7 @@ const std::vector<Command>& command_table() {
        "[PLAN.json]",
        0,
        1,
-       kOfPlan | kSearch | kExplain,
+       kOfPlan | kSearch | kExplain | kFrom,
        "explain the plan: the chain from one GPU to the winner, bottlenecks and best upgrades",
        "Takes the flags of a search. Each step of the chain is a search with the techniques "
        "introduced so far. --why-not explains one other configuration: the rule it breaks, the "
@@ -63,6 +64,42 @@ const std::vector<Command>& command_table() {
        "compare two plan files, part by part",
        "Both plans are priced again by this version, so that only the plans differ.",
        {"plan compare plan.json other.json"}},
+      {"import",
+       import_command,
+       "FILE...",
+       1,
+       kMostReports,
+       kOfPlan | kPlanFile,
+       "read a configuration or a training log of another framework",
+       "Configurations: scripts of Megatron-LM and Megatron-Bridge (parsed, never executed), YAML "
+       "of "
+       "NeMo 1, nanotron, accelerate and LLM Foundry, TOML of torchtitan and JSON of DeepSpeed, as "
+       "a plan, which -o writes. Files of one run, such as a script and the JSON it names, are "
+       "given "
+       "together. Exit code 2 if something is missing. Logs: those of Megatron-LM, "
+       "Megatron-Bridge, "
+       "Megatron-DeepSpeed, NeMo 2, torchtitan, nanotron, DeepSpeed, HuggingFace Trainer, "
+       "LLM-Foundry, llm.c and llm.q, as measured runs; -o writes a table for `plan fit` and `plan "
+       "validate`. Exit code 1 if a log cannot be trusted or lacks facts. Both report what was "
+       "found, derived and assumed; what is missing must be given as a flag.",
+       {"plan import train.sh --gpus 64 -o mine.json",
+        "plan import deepspeed.json train.sh --model llama3-8b --gpus 8 --seq 4096",
+        "plan import a.log b.log --cluster dgx-h100 -o runs.csv"}},
+      {"export",
+       export_command,
+       "FORMAT [PLAN.json]",
+       1,
+       2,
+       kOfPlan | kExport,
+       "write a plan as the configuration of another framework, or as a job",
+       "FORMAT is that of another framework (a wrong name lists them), or slurm, mpirun or "
+       "kubernetes, for the job that starts the plan's "
+       "framework. The plan is a plan file or given by the flags of `plan predict`. What the user "
+       "has to fill in is marked FILL_IN. Exit code 1, with the list, if the format cannot express "
+       "the plan.",
+       {"plan export megatron-lm plan.json -o train.sh",
+        "plan export torchtitan --model llama3-8b --gpus 64 --downgrade",
+        "plan export slurm plan.json -o job.sbatch"}},
       {"validate",
        validate_command,
        "RUNS.csv",
@@ -76,22 +113,29 @@ const std::vector<Command>& command_table() {
         "plan validate runs.csv --where 'framework=nanotron,gpus<=64' --max-error 0.1"}},
       {"fit",
        fit_command,
-       "RUNS.csv|REPORT...",
+       "RUNS.csv|REPORT...|LOG...",
        1,
        kMostReports,
-       kFit,
-       "fit calibrations to a table of measured runs, or the rates of a machine to run reports",
-       "From a table: the physical rates of every GPU family and framework are fitted by robust "
-       "least squares with a prior, and printed with confidence. Runs of several publishers "
-       "(column publisher, else source) are fitted for other sites than theirs, runs of one for "
-       "its own. The band of each calibration holds 80 % of the runs that were left out of the "
-       "fit. -o writes one "
-       "calibration file each into a folder; --calibration FILE plans with one. From reports of "
-       "`plan run --report` on one machine: the rates that their plans were priced with, or those "
-       "of --calibration, are refitted to the measured parts of their steps. -o writes the "
-       "calibration file. Exit code 1 if no run was usable.",
-       {"plan fit runs.csv", "plan fit runs.csv -o calibrations/",
-        "plan fit dp2.json pp2.json tp2.json -o machine.json"}},
+       kFit | kJob | kLayout,
+       "fit the rates of a site to its runs: one is enough",
+       "Starts from the shipped calibration (or that of --calibration) and works from one run: a "
+       "row "
+       "of a table, a training log of another framework (what it does not say, flags give) or a "
+       "report "
+       "of `plan run --report`. Runs must be of one GPU and framework. "
+       "Prints how far each rate moved, what is still unknown, the 80 % band and the short run "
+       "that "
+       "would tell most; -o writes a calibration file, with which --calibration FILE plans. "
+       "Reports "
+       "are compared part by part, and start from the rates that their plans were priced with. "
+       "--catalog fits the physical rates of every GPU family and framework of a table by robust "
+       "least squares from the priors; runs of several publishers (column publisher, else source) "
+       "are fitted for other sites than theirs, runs of one for its own. The band of each "
+       "calibration holds 80 % of the runs that were left out of the fit, and -o writes one file "
+       "each into a folder. Exit code 1 if no run was usable.",
+       {"plan fit my-runs.csv -o mine.json", "plan fit train.log --cluster dgx-h100 -o mine.json",
+        "plan fit dp2.json pp2.json tp2.json -o machine.json",
+        "plan fit runs.csv --catalog -o calibrations/"}},
       {"run",
        run_command,
        "PLAN.json",

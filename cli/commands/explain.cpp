@@ -3,11 +3,14 @@
 
 #include "cli/commands/command.hpp"
 #include "cli/flags/allowed.hpp"
+#include "cli/flags/imported.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/flags/why_not.hpp"
 #include "cli/system/terminal.hpp"
 #include "core/plan/plan_file.hpp"
+#include "planner/explain/one_change.hpp"
 #include "report/explain.hpp"
+#include "report/interop.hpp"
 #include "report/text/text.hpp"
 
 namespace echelon::cli {
@@ -41,7 +44,27 @@ Result<Subject> subject_of_file(const CommandContext& context) {
   return subject;
 }
 
+/// From a configuration of another framework: its job, and its plan as the one to explain.
+Result<Subject> subject_of_config(const CommandContext& context, const std::string& path) {
+  const Settings flags = settings_of_flags(context.arguments);
+  const Result<ImportedRequest> imported = complete_import(path, flags);
+  if (!imported) return imported.error();
+  Subject subject{*imported->resolved, path, imported->resolved->request.constraints};
+  subject.resolved.request.constraints = PlanConstraints{};
+  return subject;
+}
+
+/// What the configuration costs, what one change is worth, what the winner gains.
+Result<std::string> advice_on(const Subject& subject, const Candidate* winner) {
+  PlanRequest request = subject.resolved.request;
+  request.constraints = *subject.other;
+  const Result<Candidate> own = predict(request);
+  if (!own) return own.error();
+  return advice_text(*own, one_change_plans(subject.resolved.request, *own), winner);
+}
+
 Result<Subject> subject_of(const CommandContext& context) {
+  if (const auto from = context.arguments.value("from")) return subject_of_config(context, *from);
   if (!context.arguments.words.empty()) return subject_of_file(context);
   const Result<ResolvedRequest> resolved = resolve(context.settings);
   if (!resolved) return resolved.error();
@@ -72,6 +95,12 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     answer =
         WhyNotAnswer{subject->name, why_not(explanation->choice.request, *subject->other, winner)};
   }
+  std::string advice;
+  if (subject->other && context.arguments.has("from") && !context.json) {
+    Result<std::string> text = advice_on(*subject, winner);
+    if (!text) return text.error();
+    advice = *std::move(text);
+  }
   CommandResult result;
   result.exit_code = winner != nullptr ? kDone : kNo;
   if (context.json) {
@@ -86,6 +115,7 @@ Result<CommandResult> explain_command(const CommandContext& context) {
       result.output += verdict_text(*explanation, *answer, context.style);
     }
   }
+  result.output = advice + result.output;
   return result;
 }
 

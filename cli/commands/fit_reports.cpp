@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/commands/next_run_advice.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/flags/this_machine.hpp"
 #include "core/base/files.hpp"
@@ -142,6 +143,10 @@ Result<CommandResult> fit_reports_command(const CommandContext& context) {
       if (by_entry[i].empty()) continue;
       CalibrationByCores& entry = (*rates)[i];
       learned.push_back({here ? entry.cores : 0, refit(by_entry[i], entry.calibration)});
+      const Refit& known = learned.back().learned;
+      std::vector<std::string> plan_files;
+      for (const RunObservation& run : by_entry[i]) plan_files.push_back(run.report.plan_path);
+      learned.back().next = next_run_advice(known.known, known.plans, known.runs, plan_files);
       entry.calibration = learned.back().learned.calibration;
     }
     file = here ? calibrations_to_json(*rates) : calibration_to_json(rates->front().calibration);

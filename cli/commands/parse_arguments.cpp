@@ -19,7 +19,6 @@ namespace echelon::cli {
 namespace {
 
 /// Planned for later versions: the error says so instead of suggesting a misspelling.
-constexpr std::array<std::string_view, 1> kLaterFlags = {"moe-dispatch"};
 constexpr std::string_view kLaterCommand = "export";
 
 std::string dashed(std::string_view name) { return "--" + std::string(name); }
@@ -96,10 +95,6 @@ Error unknown_flag(const std::string& text) {
   }
   std::string stem = text.substr(0, text.find('='));
   stem = dashed(stem.substr(std::min(stem.find_first_not_of('-'), stem.size())));
-  if (std::ranges::find(kLaterFlags, stem.substr(2)) != kLaterFlags.end()) {
-    return input_error("", fmt::format("this version has no flag {} yet", stem), "",
-                       "the command without it");
-  }
   std::string nearest = nearest_name(stem, known);
   if (const auto at = named.find(nearest); at != named.end()) nearest = at->second;
   std::string hint =

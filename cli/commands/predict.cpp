@@ -1,6 +1,7 @@
 // plan predict.
 #include "cli/commands/command.hpp"
 #include "cli/commands/plan_output.hpp"
+#include "cli/flags/imported.hpp"
 #include "cli/flags/request.hpp"
 #include "core/plan/plan_file.hpp"
 #include "planner/search/optimize.hpp"
@@ -13,6 +14,12 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   const PlanOutput plan_output(context.arguments);
   if (const Status ok = plan_output.check(context.json); !ok) return ok.error();
   const auto ask = [&]() -> Result<ResolvedRequest> {
+    if (const auto from = context.arguments.value("from")) {
+      const Result<ImportedRequest> imported =
+          complete_import(*from, settings_of_flags(context.arguments));
+      if (!imported) return imported.error();
+      return *imported->resolved;
+    }
     if (context.arguments.words.empty()) return resolve(context.settings);
     // A plan file is complete: environment and configuration files do not change it.
     const Result<PlanFile> file = read_plan_file(context.arguments.words.front());

@@ -47,6 +47,33 @@ Result<std::optional<LeaveOut>> left_out_of(const CommandContext& context) {
   return std::optional(static_cast<LeaveOut>(found - kLeaveOutNames.begin()));
 }
 
+/// --first-runs; empty without it. `parts` and `left_out`: --cross-validate and --leave-out.
+Result<std::vector<int>> first_runs_of(const CommandContext& context, int parts,
+                                       std::optional<LeaveOut> left_out) {
+  constexpr const char* kFlag = "--first-runs";
+  constexpr int kMost = 1000;
+  std::vector<int> counts;
+  const auto given = context.arguments.value("first-runs");
+  if (!given) return counts;
+  for (std::size_t from = 0; from <= given->size();) {
+    const std::size_t end = std::min(given->find(',', from), given->size());
+    const Result<int> count = parse_int(given->substr(from, end - from), kFlag, 1);
+    if (!count) return count.error();
+    if (*count > kMost) return input_error(kFlag, *given, "from 1 to 1,000 runs");
+    counts.push_back(*count);
+    from = end + 1;
+  }
+  if (parts > 0 || context.arguments.has("calibration")) {
+    return input_error(kFlag, "--first-runs with --cross-validate or --calibration",
+                       "--leave-out publisher or source: it fits its own calibrations");
+  }
+  if (left_out.value_or(LeaveOut::source) != LeaveOut::source && *left_out != LeaveOut::publisher) {
+    return input_error(kFlag, "--first-runs with --leave-out of a gpu or framework",
+                       "--leave-out publisher or source: the runs are those of sources");
+  }
+  return counts;
+}
+
 /// --max-error; nothing without it.
 Result<std::optional<double>> error_limit_of(const Settings& settings) {
   constexpr double kMost = 1000;
@@ -88,8 +115,11 @@ Result<CommandResult> validate_command(const CommandContext& context) {
     return input_error("--cross-validate", "--cross-validate and --calibration together",
                        "one of them: --cross-validate fits its own calibrations");
   }
-  const Result<std::optional<LeaveOut>> left_out = left_out_of(context);
+  Result<std::optional<LeaveOut>> left_out = left_out_of(context);
   if (!left_out) return left_out.error();
+  const Result<std::vector<int>> first_runs = first_runs_of(context, *parts, *left_out);
+  if (!first_runs) return first_runs.error();
+  if (!first_runs->empty() && !*left_out) *left_out = LeaveOut::publisher;
   if (*left_out && (*parts > 0 || options->calibration)) {
     const std::string other = *parts > 0 ? "--cross-validate" : "--calibration";
     return input_error("--leave-out", "--leave-out and " + other + " together",
@@ -115,6 +145,9 @@ Result<CommandResult> validate_command(const CommandContext& context) {
     Result<ValidationReport> judged = validate_folds(*rows, fit, options->where);
     if (!judged) return judged.error();
     unseen = *std::move(judged);
+    if (!first_runs->empty()) {
+      unseen->first_runs = judge_first_runs(*rows, fit, *first_runs, progress);
+    }
     if (ablation) {
       constexpr int kParts = 4;  // fitting again for every term takes its time
       terms = ablate(*rows, fit_folds(*rows, kParts), progress);

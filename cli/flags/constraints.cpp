@@ -85,9 +85,27 @@ Result<Bytes> parse_bucket(const Setting& setting) {
                      "a size from 1 byte to 1 PB, for example 25MB");
 }
 
+/// "selective:layernorm,moe_act": the policy and its modules.
+Status read_policy_with_modules(const Setting& setting, std::size_t colon,
+                                PlanConstraints& pinned) {
+  const std::string_view text = setting.value;
+  const Result<Recompute> policy = parse_recompute(text.substr(0, colon), setting.where);
+  if (!policy) return policy.error();
+  const Result<RecomputeModules> modules =
+      parse_recompute_modules(text.substr(colon + 1), setting.where);
+  if (!modules) return modules.error();
+  pinned.pin<&ParallelPlan::recompute>(*policy);
+  pinned.pin<&ParallelPlan::recompute_modules>(*modules);
+  return Done{};
+}
+
 /// Pins the field to the value that the text of its flag gives.
 Status read_flag(const PlanField& field, const Setting& setting, PlanConstraints& pinned) {
   if (field.kind == PlanFieldKind::listed) return read_listed(field, setting, pinned);
+  const std::size_t colon = setting.value.find(':');
+  if (field.is(&ParallelPlan::recompute) && colon != std::string::npos) {
+    return read_policy_with_modules(setting, colon, pinned);
+  }
   ParallelPlan plan;
   const auto take = [](auto& value, const auto& parsed) -> Status {
     if (!parsed) return parsed.error();
@@ -108,6 +126,8 @@ Status read_flag(const PlanField& field, const Setting& setting, PlanConstraints
           return take(value, parse_list(setting, 0));
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           return take(value, parse_bucket(setting));
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          return take(value, parse_recompute_modules(setting.value, setting.where));
         } else {
           return set_name(field, setting.value, setting.where, plan);
         }

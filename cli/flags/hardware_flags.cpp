@@ -74,6 +74,10 @@ Result<Calibration> calibration_of(const Settings& settings, const ClusterTopolo
     }
     const Result<Calibration> calibration = load_calibration(setting->value, cores);
     if (!calibration) return at(*setting, calibration.error());
+    if (!calibration->fitted_to.empty()) {
+      assumed.push_back(fmt::format("rates of calibration {}: {} (--calibration)",
+                                    calibration->name, calibration->fitted_to));
+    }
     return calibration;
   }
   const std::string measured = measured_rates(cluster, framework);

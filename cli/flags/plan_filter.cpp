@@ -132,7 +132,8 @@ Result<double> PlanFilter::parse_number(const Condition& condition, std::string_
     }
     case Metric::usd_per_step:
     case Metric::usd_per_million_tokens:
-    case Metric::gpu_hours_per_step: break;
+    case Metric::gpu_hours_per_step:
+    case Metric::kwh_per_step: break;
   }
   return parse_ratio(text, where, 0, kLargest);
 }

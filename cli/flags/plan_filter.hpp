@@ -17,7 +17,7 @@ namespace echelon::cli {
 ///
 ///   tp=8  dp>=16  zero!=3        degrees() of report/metrics.hpp
 ///   step<2s  memory<=70GiB       figures: step tokens mfu memory headroom cost token-cost
-///   mfu>40%  fits>=90%                    fits gpu-hours gpus
+///   mfu>40%  fits>=90%                    fits gpu-hours energy gpus
 ///   recompute=none  schedule=1f1b  sp=yes
 ///   fits  front  tied            properties of the plan
 ///   anything else                a part of the plan in words: "interleaved", "mixed"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -50,6 +51,19 @@ Result<ModelSpec> model_of(const Settings& settings) {
   return model;
 }
 
+/// "runs of nanotron need 18 % more than predicted, give or take 2 % (measured: ...)".
+std::string words_of_band(const PlanRequest& request) {
+  const MemoryBand& band = memory_band_of(request);
+  const double more = std::exp(band.bias) - 1;
+  constexpr double kNone = 0.005;
+  const std::string bias = std::abs(more) < kNone
+                               ? std::string("what is predicted")
+                               : fmt::format("{:.0f} % {} than predicted", 100 * std::abs(more),
+                                             more > 0 ? "more" : "less");
+  return fmt::format("runs of {} need {}, give or take {:.0f} % ({}, {})", request.framework.name,
+                     bias, 100 * band.spread, band.distribution(), name_of(band.kind));
+}
+
 Status read_limits(const Settings& settings, PlanRequest& request) {
   if (const Setting* setting = settings.find("max-memory")) {
     const Result<Bytes> most = parse_bytes(setting->value, setting->where);
@@ -67,13 +81,8 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     }
     request.max_memory = *most;
   } else {
-    const MemorySpread band = memory_spread_of(request.framework);
-    const std::string bias =
-        band.bias > 0 ? fmt::format("{:.0f} % above", 100 * band.bias) : std::string("at");
-    request.assumptions.push_back(
-        fmt::format("probability of fitting: peaks of {} runs lie {} the prediction, give or take "
-                    "{:.0f} % (--max-memory sets a limit instead)",
-                    request.framework.name, bias, 100 * band.spread));
+    request.assumptions.push_back("probability of fitting: " + words_of_band(request) +
+                                  "; --max-memory sets a limit instead");
   }
   return Done{};
 }
@@ -190,6 +199,9 @@ Settings settings_named_by(const PlanFile& file) {
   name("global-batch", std::to_string(file.job.global_batch));
   name("precision", file.job.precision.name);
   name("flash-attention", file.job.flash_attention ? "true" : "false");
+  if (file.job.expert_imbalance > 1) {
+    name("expert-imbalance", fmt::format("{}", file.job.expert_imbalance));
+  }
   if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
   return named;
 }
@@ -207,10 +219,10 @@ PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
 
 }  // namespace
 
-Result<ResolvedRequest> resolve(const Settings& settings) {
+Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given) {
   const Result<PlanConstraints> constraints = search_constraints_of(settings);
   if (!constraints) return constraints.error();
-  const Result<ModelSpec> model = model_of(settings);
+  const Result<ModelSpec> model = given != nullptr ? Result(*given) : model_of(settings);
   if (!model) return model.error();
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();

@@ -21,8 +21,10 @@ struct ResolvedRequest {
 };
 
 /// Errors name the setting and where it came from. Defaults fill in what was not set
-/// and are stated in request.assumptions.
-[[nodiscard]] Result<ResolvedRequest> resolve(const Settings& settings);
+/// and are stated in request.assumptions. `model` takes the place of the one that the settings
+/// name.
+[[nodiscard]] Result<ResolvedRequest> resolve(const Settings& settings,
+                                              const ModelSpec* model = nullptr);
 /// The request of the plan file at `path`, with single values changed by `changes` (flags). Degrees
 /// that follow from a changed one are derived again. Refused when the cluster's description
 /// changed since it was written, unless `changes` name a cluster; rates that changed are stated in

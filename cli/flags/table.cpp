@@ -53,6 +53,8 @@ const std::vector<Flag>& flag_table() {
       {"flash-attention", "",
        "attention that never stores the sequence x sequence score matrix (default)", kJob, true,
        true},
+      {"expert-imbalance", "X",
+       "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
       {.name = "framework",
        .value = "NAME",
        .help = "training framework to model; default: megatron-core, or echelon on this-machine",
@@ -113,8 +115,12 @@ const std::vector<Flag>& flag_table() {
       {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
        kNotLayered},
       // Validation
-      {"where", "EXPR", "rows to keep, for example stack=nanotron,gpus>=64", kValidate,
+      {"where", "EXPR", "rows to keep, for example stack=nanotron,gpus>=64", kValidate | kFit,
        kNotLayered},
+      {"catalog", "",
+       "fit the calibrations of every GPU family and framework of a table, for other sites than "
+       "those of its runs, into the folder of -o",
+       kFit, kNotLayered},
       {.name = "max-error",
        .value = "ERROR",
        .help = "exit 1 if the mean absolute error of step times exceeds this, for example 0.1",
@@ -147,6 +153,10 @@ const std::vector<Flag>& flag_table() {
        .groups = kValidate,
        .layered = false,
        .choices = "publisher source gpu framework"},
+      {"first-runs", "K,...",
+       "predict the rest of every left-out source after K of its runs; without --leave-out, "
+       "publishers are left out",
+       kValidate, kNotLayered},
       {"ablation", "",
        "with --cross-validate or --leave-out: refit without each term of the cost model and report "
        "the error "
@@ -169,6 +179,12 @@ const std::vector<Flag>& flag_table() {
       {"gpu", "NAME", "GPU type: a name of the catalog", kImport, kNotLayered},
       {"nic-rate", "RATE", "NIC line rate, if the file omits it: 400Gbps", kImport, kNotLayered},
       {"name", "NAME", "name of the cluster; default: imported", kImport, kNotLayered},
+      {"from", "FILE",
+       "configuration of another framework to start from: a script of Megatron-LM, TOML of "
+       "torchtitan, YAML or JSON (see `plan help import`)",
+       kFrom | kExport, kNotLayered},
+      {"downgrade", "", "export the nearest plan that the format can express, and report its price",
+       kExport, kNotLayered},
       // Runs
       {"backend", "NAME", "backend to run or calibrate: cpu or cuda", kRun | kCalibrate, true,
        false, "cpu cuda"},
@@ -240,7 +256,8 @@ const std::vector<Flag>& flag_table() {
       {"output", "FILE",
        "write the plan file, the fitted calibration or the description (- for standard output); "
        "for fit, the folder",
-       kPlanFile | kCollectives | kFit | kCalibrate | kImport, kNotLayered, false, "", 'o'},
+       kPlanFile | kCollectives | kFit | kCalibrate | kImport | kExport, kNotLayered, false, "",
+       'o'},
       {"json", "", "print one JSON document on standard output and nothing else", kOutput,
        kNotLayered},
       {"quiet", "", "print the answer without explanations or progress", kOutput, true, false, "",

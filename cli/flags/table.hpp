@@ -25,6 +25,8 @@ enum Group : unsigned {
   kWindow = 4096,
   kImport = 8192,
   kSearchAlone = 16384,  ///< of a search, but not of an explanation
+  kFrom = 32768,         ///< commands that read a configuration of another framework
+  kExport = 65536,
 };
 
 struct Flag {

@@ -106,6 +106,12 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                        ? find_precision(setting->value)
                                        : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
+  if (gpu.compute_capability < recipe->least_capability) {
+    return input_error(setting != nullptr ? setting->where : "--precision",
+                       fmt::format("{} on {}", recipe->name, gpu.name),
+                       "GPUs of Blackwell or later, whose tensor cores take its blocks",
+                       "nearest valid: fp8");
+  }
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   if (recipe->compute == Dtype::fp64) {
     return input_error(setting != nullptr ? setting->where : "--precision",
@@ -133,6 +139,15 @@ Error no_scores(const Setting& flash, const Framework& framework) {
       "flash attention",
       typed ? "drop the flag, or plan for a framework that has both: --framework megatron-core"
             : "plan predict FILE --flash-attention -o NEW");
+}
+
+/// At most all rows on one rank: the number of experts.
+Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
+  if (model.moe.experts == 0) {
+    return input_error(setting.where, "an imbalance of experts for " + model.name + ", without any",
+                       "a model with experts");
+  }
+  return parse_ratio(setting.value, setting.where, 1, model.moe.experts);
 }
 
 }  // namespace
@@ -164,6 +179,11 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
   } else {
     assumed.emplace_back("flash attention (--no-flash-attention)");
+  }
+  if (const Setting* imbalance = settings.find("expert-imbalance")) {
+    const Result<double> factor = imbalance_of(*imbalance, model);
+    if (!factor) return factor.error();
+    job.expert_imbalance = *factor;
   }
   if (const Setting* tokens = settings.find("train-tokens")) {
     const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);

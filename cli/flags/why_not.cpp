@@ -38,7 +38,8 @@ std::vector<std::string> all_keys() {
 bool holds_a_list(std::string_view key) {
   const PlanField* field = plan_field_of(key);
   return field != nullptr &&
-         (field->kind == PlanFieldKind::per_stage || field->kind == PlanFieldKind::listed);
+         (field->kind == PlanFieldKind::per_stage || field->kind == PlanFieldKind::listed ||
+          field->kind == PlanFieldKind::modules || field->is(&ParallelPlan::recompute));
 }
 
 /// The flag a key stands for.

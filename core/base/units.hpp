@@ -52,6 +52,7 @@ using Seconds = Quantity<struct SecondUnit>;
 using BytesPerSecond = Quantity<struct BytePerSecondUnit>;
 using FlopsPerSecond = Quantity<struct FlopPerSecondUnit>;
 using Dollars = Quantity<struct DollarUnit>;
+using Joules = Quantity<struct JouleUnit>;
 
 inline constexpr Bytes kByte{1.0};
 inline constexpr Flops kFlop{1.0};
@@ -59,6 +60,7 @@ inline constexpr Seconds kSecond{1.0};
 inline constexpr BytesPerSecond kBytePerSecond{1.0};
 inline constexpr FlopsPerSecond kFlopPerSecond{1.0};
 inline constexpr Dollars kDollar{1.0};
+inline constexpr Joules kKilowattHour{3.6e6};
 
 constexpr Seconds operator/(Bytes payload, BytesPerSecond rate) {
   return Seconds{payload.in(kByte) / rate.in(kBytePerSecond)};

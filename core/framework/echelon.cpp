@@ -38,7 +38,6 @@ Framework own_runtime() {
   f.microbatch_groups = true;  // costmodel/schedule/compute_order.cpp
   f.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
   f.fixed_blocks = true;
-  f.memory_spread = 0.01;  // blocks are planned before the first step: measured within 2 %
   f.loss_rows = 1024;
   f.logits_bytes = 2;
   f.loss_traffic = 8;

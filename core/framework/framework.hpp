@@ -36,9 +36,12 @@ struct Framework {
   KernelLibrary kernels = KernelLibrary::torch;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
-  bool tensor_parallel = true;            ///< offers tp > 1
-  bool pipeline_parallel = true;          ///< offers pp > 1
-  bool zero23_with_pipeline = false;      ///< ZeRO-2/3 can be combined with pp > 1
+  bool tensor_parallel = true;        ///< offers tp > 1
+  bool pipeline_parallel = true;      ///< offers pp > 1
+  bool zero23_with_pipeline = false;  ///< ZeRO-2/3 can be combined with pp > 1
+  /// … and then reduces gradients once, after a stage's last microbatch, from whole fp32 ones, and
+  /// keeps a layer's gathered weights from its backward to its next forward.
+  bool reduces_once_in_pipeline = false;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
@@ -61,9 +64,9 @@ struct Framework {
   bool rank_orders = false;        ///< offers pp inside dp besides the default order
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
+  bool dualpipe_v = false;         ///< offers DualPipeV
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
-  /// receivers gather it; else each sends all of it. No table sets it yet: Megatron-LM 2.5 to early
-  /// 2023 and DeepSpeed do it, but pareto_front_test then misses a plan (docs/accuracy-notes.md).
+  /// receivers gather it; else each sends all of it.
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
@@ -80,16 +83,23 @@ struct Framework {
   /// Who deals the layers of stages without interleaving; of interleaved ones `any_layout` says
   /// whether chunks must be equal.
   StageLayers stage_layers = StageLayers::chosen;
-  bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
-                                       ///< else Megatron-Core's buckets
-  bool overlaps_dp = true;             ///< gradient reduction overlaps the last backward
-  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather overlaps the next forward
-  bool overlaps_tp_backward = true;    ///< dgrad collectives overlap the wgrad GEMM
-  bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
-                                       ///< of its experts are there (DeepEP, HybridEP)
-  bool overlaps_experts = false;       ///< dispatch and combine overlap another microbatch
-  bool dropout = true;                 ///< applies the model's dropout; else it trains without
-  int default_vocab = 0;               ///< of its launcher, where a run names none; 0: no default
+  bool reduces_in_ddp = false;       ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
+                                     ///< else Megatron-Core's buckets
+  bool overlaps_dp = true;           ///< gradient reduction overlaps the last backward
+  bool overlaps_gather = true;       ///< ZeRO-1/2 parameter gather overlaps the next forward
+  bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
+  /// Token dispatchers that it offers, by Dispatcher.
+  bool dispatchers[kDispatchers] = {true, false, false, false};
+  bool overlaps_experts =
+      false;  ///< offers overlap of dispatch and combine with another microbatch
+  /// DeepEP and HybridEP send the tokens, and the gradients into the experts, in fp8 where GEMMs
+  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. No table sets it:
+  /// Megatron-Core's paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py).
+  /// DeepSeek's own framework does it (arXiv 2412.19437, section 3.3.3).
+  bool fp8_dispatch = false;
+  bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
+  bool dropout = true;       ///< applies the model's dropout; else it trains without
+  int default_vocab = 0;     ///< of its launcher, where a run names none; 0: no default
   /// The gradient buffer has the format in which it is reduced; else it stays fp32.
   bool gradients_as_reduced = false;
   double logits_bytes = 6;  ///< alive per logit at the peak: bf16 logits + fp32 softmax
@@ -112,6 +122,10 @@ struct Framework {
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
   bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
+  bool saves_expert_output = true;      ///< the experts' output waits for the routing weights'
+                                        ///< gradient; else these are applied before the down GEMM
+  /// Modules that selective recomputation can name; without any, it is the framework's own one.
+  RecomputeModules recompute_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core
@@ -130,10 +144,6 @@ struct Framework {
   bool fixed_blocks = false;
   /// ZeRO-2/3 (FSDP) together with tensor parallelism works, but its authors warn of it.
   bool warns_of_sharded_tensors = false;
-  /// Mean and standard deviation of ln(measured / predicted) of reserved memory:
-  /// planner/space/score.hpp.
-  double memory_bias = 0;
-  double memory_spread = 0.03;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.
@@ -144,6 +154,13 @@ struct Framework {
   /// Whether a plan's pipeline messages are scattered (scatters_messages).
   [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
     return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
+  }
+  /// Whether a plan's ZeRO-2/3 waits for the last microbatch (reduces_once_in_pipeline).
+  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+    return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
+  }
+  [[nodiscard]] bool offers(Dispatcher dispatcher) const {
+    return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;

@@ -56,6 +56,8 @@ Framework megatron_2021() {
   f.overlaps_gather = false;
   // Megatron-LM v2.6, megatron/model/transformer.py:545, 558
   f.stage_layers = StageLayers::equal;
+  // Megatron-LM v2.5 to v3.0, megatron/p2p_communication.py, scatter_gather_tensors_in_pipeline
+  f.scatters_messages = true;
   f.default_vocab = kGptVocabulary;
   f.defaults = kMegatron2021Defaults;
   f.rules = kMegatron2021Rules;

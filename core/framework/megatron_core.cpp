@@ -70,6 +70,29 @@ constexpr std::array kMegatronCoreRules = {
         [](const ModelSpec& m, const ParallelPlan& p) { return m.moe.expert_bias && p.etp > 1; },
         "experts with biases split by tensor parallelism (etp > 1)",
         "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1591"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.dispatcher == Dispatcher::allgather;
+                  },
+                  "overlap of expert communication with the allgather dispatcher",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
+                  "overlap_moe_expert_parallel_comm"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::full_iteration && p.ep > 1 &&
+                           p.dispatcher != Dispatcher::hybridep;
+                  },
+                  "CUDA graph of a whole step with a dispatcher that waits for the host: of split "
+                  "experts only with hybridep",
+                  "Megatron-LM d98e8a64, docs/cuda_graph.md; "
+                  "megatron/core/transformer/moe/token_dispatcher.py"},
+    FrameworkRule{RulePart::schedule,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.pp > 1 && p.vpp == 1;
+                  },
+                  "overlap of expert communication on pipeline stages without interleaving",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
+                  "overlap_moe_expert_parallel_comm"},
     FrameworkRule{RulePart::schedule,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.vpp > 1 && p.pp == 2 && !p.overlap_pp;
@@ -100,6 +123,18 @@ std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
   return last == 1 ? flags + "--account-for-loss-in-pipeline-split" : flags;
 }
 
+std::string dispatcher_setting(const ModelSpec&, const ParallelPlan& plan) {
+  if (plan.ep == 1) return {};
+  switch (plan.dispatcher) {
+    case Dispatcher::allgather: return {};  // its default
+    case Dispatcher::alltoall: return "--moe-token-dispatcher-type alltoall (default: allgather)";
+    case Dispatcher::deepep:
+    case Dispatcher::hybridep: break;
+  }
+  return fmt::format("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend {}",
+                     name_of(plan.dispatcher));
+}
+
 /// ZeRO-2 and ZeRO-3 are those of Megatron-FSDP.
 bool uses_fsdp(const ParallelPlan& plan) { return plan.zero >= 2; }
 
@@ -112,6 +147,21 @@ constexpr Remarked kFsdpSettings = [](const ModelSpec&, const ParallelPlan& p) -
       "CUDA_DEVICE_MAX_CONNECTIONS other than 1",
       p.zero == 3 ? "optim_grads_params" : "optim_grads");
 };
+
+/// Modules that the model has no such part of, or whose norms are fused into the GEMMs behind them.
+std::string modules_without_effect(const ModelSpec& m, const ParallelPlan& p) {
+  using enum RecomputeModule;
+  RecomputeModules idle;
+  const auto check = [&](RecomputeModule module, bool found) {
+    if (p.recompute_modules.contains(module) && !found) idle.insert(module);
+  };
+  const bool experts = m.moe.experts > 0;
+  check(layernorm, m.latent() || experts);
+  check(shared_experts, m.moe.shared_ffn_hidden > 0);
+  check(mlp, m.moe_layers() < m.layers);
+  check(moe, experts);
+  return idle.empty() ? "" : "no part of this model's layers is " + text_of(idle);
+}
 
 constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{RemarkKind::needs, layout_setting,
@@ -126,7 +176,7 @@ constexpr std::array kMegatronCoreRemarks = {
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
-                 if (uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
+                 if (uses_fsdp(p) || p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
                  return "CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell, for tp or cp > 1";
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951"},
@@ -142,12 +192,27 @@ constexpr std::array kMegatronCoreRemarks = {
                  return fmt::format("--expert-tensor-parallel-size {}, whose default is tp", p.etp);
                },
                "Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414"},
+    RemarkRule{RemarkKind::needs, dispatcher_setting,
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:675"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
-                 return p.ep == 1 ? ""
-                                  : "--moe-token-dispatcher-type alltoall (default: allgather)";
+                 if (!p.overlap_ep) return {};
+                 return "--overlap-moe-expert-parallel-comm --delay-wgrad-compute, and "
+                        "CUDA_DEVICE_MAX_CONNECTIONS other than 1";
                },
-               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:675"},
+               "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 switch (p.cuda_graphs) {
+                   case CudaGraphs::none: return {};
+                   case CudaGraphs::layers:
+                     return "--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp "
+                            "moe_router moe_preprocess";
+                   case CudaGraphs::full_iteration: break;
+                 }
+                 return "--cuda-graph-impl local --cuda-graph-scope full_iteration";
+               },
+               "Megatron-LM d98e8a64, docs/cuda_graph.md"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
@@ -164,10 +229,22 @@ constexpr std::array kMegatronCoreRemarks = {
         "Megatron-LM core_v0.16.1, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:245"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 const bool named = p.recompute_modules.contains(RecomputeModule::core_attn);
                  if (p.recompute != Recompute::selective) return {};
+                 if (!named && !p.recompute_modules.empty()) return {};
                  return "recomputation of core_attn is of no use to fused attention";
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.recompute_modules.empty()) return {};
+                 std::string modules = text_of(p.recompute_modules);
+                 std::ranges::replace(modules, ',', ' ');
+                 return "--recompute-granularity selective --recompute-modules " + modules;
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
+    RemarkRule{RemarkKind::warns, modules_without_effect,
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
 
 }  // namespace
@@ -182,10 +259,20 @@ Framework megatron_core() {
       "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
   f.dummy_weight_gradients = true;
   f.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
+  // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
+  f.saves_expert_output = false;
+  for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414
   f.experts_take_tp = true;
+  // megatron/core/transformer/moe/README.md: DeepEP since 0.12, HybridEP since 0.15, overlap of
+  // the exchange since 0.14
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::allgather)] = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
+  f.overlaps_experts = true;
+  f.cuda_graphs = true;
   f.shards_over_dp_cp = true;
   f.rank_orders = true;
   f.microbatch_groups = true;  // --microbatch-group-size-per-virtual-pipeline-stage
@@ -196,7 +283,6 @@ Framework megatron_core() {
   f.gradients_as_reduced = true;  // one buffer of gradients; FSDP's shards stay fp32
   // Megatron-FSDP: docs of core/distributed/fsdp name tensor parallelism experimental.
   f.warns_of_sharded_tensors = true;
-  f.memory_bias = 0.03;  // reserved memory in eight published shapes: 1.3 to 4.9 % above ours
   f.defaults = kMegatronCoreDefaults;
   f.rules = kMegatronCoreRules;
   f.remark_rules = kMegatronCoreRemarks;

@@ -43,6 +43,8 @@ Framework megatron_deepspeed() {
   f.interleaved = false;  // PipelineModule has no chunks
   // megatron/model/gpt_model.py:463, partition_method='type:transformer'
   f.stage_layers = StageLayers::first_more;
+  // DeepSpeed edaa7221, runtime/pipe/engine.py, is_pipe_partitioned: on at tp > 1
+  f.scatters_messages = true;
   f.rules = {};
   f.remark_rules = kMegatronDeepspeedRemarks;
   f.defaults = kMegatronDeepspeedDefaults;

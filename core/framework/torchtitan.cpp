@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/framework/tables.hpp"
+#include "core/plan/stage_placement.hpp"
 
 namespace echelon {
 
@@ -92,7 +93,7 @@ bool needs_module_names(const ModelSpec& model, const ParallelPlan& plan) {
   const int items = model.layers + 2;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
     for (int rank = 0; rank < plan.pp; ++rank) {
-      const int place = chunk * plan.pp + rank;
+      const int place = placement_of(plan).stage(rank, chunk);
       const int ends = (place == 0 ? 1 : 0) + (place == chunks - 1 ? 1 : 0);
       const int dealt = items / chunks + (place < items % chunks ? 1 : 0) - ends;
       if (layers_in_chunk(plan, rank, chunk) != dealt) return true;
@@ -116,6 +117,13 @@ constexpr std::array kTorchtitanRemarks = {
                                     : "parallelism.fsdp_reshard_after_forward = \"never\"";
                },
                "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:327"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.ep == 1 || p.dispatcher == Dispatcher::alltoall) return {};
+                 return "parallelism.expert_parallel_comm_backend = \"" +
+                        std::string(name_of(p.dispatcher)) + "\"";
+               },
+               "torchtitan, torchtitan/distributed/deepep/README.md"},
 };
 
 }  // namespace
@@ -129,8 +137,16 @@ Framework torchtitan() {
   f.default_precision = "bf16:fsdp-fp32-shards";
   f.zero_allowed[1] = false;
   f.zero23_with_pipeline = true;
+  // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: neither reduces nor reshards
+  // before the last backward
+  f.reduces_once_in_pipeline = true;
+  // pipeline_parallel_schedule "DualPipeV": torchtitan b5bcd76c, distributed/pipeline_parallel.py
+  // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
+  f.dualpipe_v = true;
   f.cp_ring = true;
   f.expert_parallel = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.sequence_parallel_always = true;
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.

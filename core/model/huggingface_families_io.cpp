@@ -244,12 +244,40 @@ void read_bloom(JsonReader& reader, ModelSpec& model) {
   read_dropout(reader, model);
 }
 
+void read_qwen3_5(JsonReader& reader, ModelSpec& model) {
+  read_gated_qwen(reader, model);
+  reader.integer("intermediate_size", 1, kMaxFfn);  // required
+}
+
+/// OLMo 2 and 3: norms of queries and keys span all heads, and norms after attention and MLP
+/// replace those before. OLMo 3 windows three of four layers. Source: transformers, models/olmo2/
+/// and models/olmo3/modeling_olmo3.py.
+void read_olmo2(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
+  read_attention_bias(reader, model);
+  model.qk_norm_all_heads = true;
+  add_arithmetic(model, "norms after attention and MLP instead of before");
+}
+
+void read_olmo3(JsonReader& reader, ModelSpec& model) {
+  read_olmo2(reader, model);
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, model.layers - model.layers / 4);
+  if (model.constants->rope.scaling != RopeScaling::none) {
+    add_arithmetic(model, "rotary embeddings that differ between layers");
+  }
+}
+
 constexpr std::array kAll = {
     HuggingFaceFamily{"gpt2", "GPT2", read_gpt2, false, true},
     HuggingFaceFamily{"llama", "Llama", read_llama, false, true},
     HuggingFaceFamily{"mistral", "Mistral", read_mistral, false, true},
     HuggingFaceFamily{"qwen2", "Qwen2", read_qwen2, false, true},
     HuggingFaceFamily{"qwen3", "Qwen3", read_qwen3, false, true},
+    HuggingFaceFamily{"qwen3_5_text", "Qwen3_5", read_qwen3_5},
+    HuggingFaceFamily{"olmo2", "Olmo2", read_olmo2},
+    HuggingFaceFamily{"olmo3", "Olmo3", read_olmo3},
     HuggingFaceFamily{"gemma", "Gemma", read_gemma},
     HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
     HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
@@ -260,6 +288,11 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
     HuggingFaceFamily{"qwen2_moe", "Qwen2Moe", read_qwen2_moe, true},
     HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
+    HuggingFaceFamily{"qwen3_next", "Qwen3Next", read_qwen3_next, true},
+    HuggingFaceFamily{"qwen3_5_moe_text", "Qwen3_5Moe", read_qwen3_next, true},
+    HuggingFaceFamily{"olmoe", "Olmoe", read_olmoe, true},
+    HuggingFaceFamily{"glm4_moe", "Glm4Moe", read_glm4_moe, true},
+    HuggingFaceFamily{"minimax_m2", "MiniMaxM2", read_minimax_m2, true},
     HuggingFaceFamily{"deepseek_v2", "DeepseekV2", read_deepseek_v2, true},
     HuggingFaceFamily{"deepseek_v3", "DeepseekV3", read_deepseek_v3, true},
     HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3

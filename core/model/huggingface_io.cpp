@@ -20,33 +20,50 @@ struct Relative {
   std::string_view model_type;
   std::string_view nearest;
 };
-/// Families with layers other than attention: state-space, convolution or linear attention.
-constexpr std::array kHybrids = {
-    Relative{"qwen3_next", "qwen3_moe"},
-    Relative{"qwen3_5_moe", "qwen3_moe"},
-    Relative{"qwen3_5", "qwen3"},
-    Relative{"jamba", "mixtral"},
-    Relative{"nemotron_h", "nemotron"},
-    Relative{"bamba", "llama"},
-    Relative{"zamba", "llama"},
-    Relative{"zamba2", "llama"},
-    Relative{"falcon_h1", "llama"},
-    Relative{"granitemoehybrid", "mixtral"},
-    Relative{"lfm2", "llama"},
-    Relative{"lfm2_moe", "mixtral"},
-    Relative{"minimax", "mixtral"},
-    Relative{"kimi_linear", "deepseek_v3"},
-    Relative{"recurrent_gemma", "gemma"},
+/// Families with an operator that is not priced, and its name. None of them is priced as attention
+/// over all keys, which would be another computation.
+struct UnpricedOperator {
+  Relative family;
+  std::string_view name;
+};
+constexpr std::string_view kStateSpace = "state-space layers (Mamba)";
+constexpr std::string_view kSparse = "sparse attention whose indexer chooses the keys (DSA)";
+constexpr std::string_view kConvolution = "gated short convolutions";
+constexpr std::array kUnpriced = {
+    UnpricedOperator{{"jamba", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"nemotron_h", "nemotron"}, kStateSpace},
+    UnpricedOperator{{"bamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba2", "llama"}, kStateSpace},
+    UnpricedOperator{{"falcon_h1", "llama"}, kStateSpace},
+    UnpricedOperator{{"granitemoehybrid", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"lfm2", "llama"}, kConvolution},
+    UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
+    UnpricedOperator{{"minimax", "minimax_m2"}, "lightning attention"},
+    UnpricedOperator{{"minimax_text_01", "minimax_m2"}, "lightning attention"},
+    UnpricedOperator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
+    UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
+    UnpricedOperator{{"deepseek_v32", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
+};
+/// Keys that announce such an operator under another family's name.
+struct UnpricedKey {
+  std::string_view key;
+  std::string_view name;
+};
+constexpr std::array kUnpricedKeys = {
+    UnpricedKey{"index_topk", kSparse},
+    UnpricedKey{"linear_attn_config", "Kimi delta attention"},
+    UnpricedKey{"hybrid_override_pattern", kStateSpace},
+    UnpricedKey{"mamba_d_state", kStateSpace},
 };
 /// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {
-    Relative{"deepseek_v32", "deepseek_v3"},
-    Relative{"glm4_moe", "qwen3_moe"},
     Relative{"dots1", "deepseek_v3"},
     Relative{"ernie4_5_moe", "qwen2_moe"},
     Relative{"hunyuan_v1_moe", "qwen3_moe"},
     Relative{"phimoe", "mixtral"},
-    Relative{"olmoe", "mixtral"},
     Relative{"dbrx", "mixtral"},
     Relative{"grok-1", "mixtral"},
     Relative{"granitemoe", "mixtral"},
@@ -107,10 +124,24 @@ std::string nearest_supported(const Relative* relative) {
              : "the nearest supported family is '" + std::string(relative->nearest) + "'";
 }
 
-void refuse_hybrid(JsonReader& reader, const Relative& hybrid) {
-  reader.fail("model_type",
-              "'" + std::string(hybrid.model_type) + "' has layers other than attention",
-              "full, windowed or latent attention in every layer", nearest_supported(&hybrid));
+/// True after an error: the file has an operator without a price.
+bool refuse_unpriced(JsonReader& reader, std::string_view type) {
+  constexpr const char* kPriced =
+      "layers with full, windowed or latent attention, or gated delta nets";
+  for (const UnpricedOperator& each : kUnpriced) {
+    if (each.family.model_type != type) continue;
+    reader.fail("model_type",
+                in_quotes(std::string(type)) + " has " + std::string(each.name) +
+                    ", which has no price here",
+                kPriced, nearest_supported(&each.family));
+    return true;
+  }
+  for (const UnpricedKey& each : kUnpricedKeys) {
+    if (!reader.has(each.key)) continue;
+    reader.fail(each.key, std::string(each.name) + ", which has no price here", kPriced);
+    return true;
+  }
+  return false;
 }
 
 void refuse_mixture(JsonReader& reader, const std::string& type) {
@@ -137,10 +168,7 @@ bool counts_experts(JsonReader& reader) {
 
 /// Null after an error that explains why this file is not supported.
 const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type) {
-  if (const Relative* hybrid = find_relative(kHybrids, type)) {
-    refuse_hybrid(reader, *hybrid);
-    return nullptr;
-  }
+  if (refuse_unpriced(reader, type)) return nullptr;
   const auto families = huggingface_families();
   const auto family = std::find_if(families.begin(), families.end(),
                                    [&](const auto& each) { return each.model_type == type; });
@@ -254,10 +282,11 @@ Result<ModelSpec> read_huggingface(const Json& document, std::string_view where)
   JsonReader outer(document, std::string(where));
   outer.ignore_rest();
   std::string type = outer.failed() ? "" : family_name(outer);
-  // Multimodal Gemma 3 and Llama 4 describe their language model in text_config.
-  const bool multimodal = type.starts_with("gemma3") || type.starts_with("llama4");
+  // Multimodal Gemma 3, Llama 4 and Qwen3.5 describe their language model in text_config.
+  const bool qwen = type == "qwen3_5" || type == "qwen3_5_moe";
+  const bool multimodal = type.starts_with("gemma3") || type.starts_with("llama4") || qwen;
   const bool nested = multimodal && outer.has("text_config");
-  if (type == "gemma3" || type == "llama4") type += "_text";
+  if (type == "gemma3" || type == "llama4" || qwen) type += "_text";
   const Json* inside = nested ? outer.member("text_config") : &document;
   JsonReader reader(*inside, std::string(where), nested ? "/text_config" : "");
   reader.ignore_rest();

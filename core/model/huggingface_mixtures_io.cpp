@@ -98,9 +98,27 @@ void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
 }
 
+/// A number that may be null or missing.
+int number_or(JsonReader& reader, std::string_view key, int otherwise) {
+  const Json* value = reader.member(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  return small(reader.integer(key, 1, kMaxExperts));
+}
+
+/// Groups of experts that limit a token's choice; `otherwise`: those of the configuration class.
+struct RouterGroups {
+  int groups = 1;
+  int topk = 1;
+};
+void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
+  moe.router_groups = number_or(reader, "n_group", otherwise.groups);
+  const int topk = number_or(reader, "topk_group", otherwise.topk);
+  moe.router_group_topk = moe.router_groups > 1 ? topk : 1;
+}
+
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
 /// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
-void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
+void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
   MixtureOfExperts& moe = model.moe;
   moe.experts = small(reader.integer("n_routed_experts", 1, kMaxExperts));
   moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
@@ -116,6 +134,7 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
     return;
   }
   moe.shared_ffn_hidden = small(width);
+  read_router_groups(reader, moe, otherwise);
   const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
   const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
@@ -125,7 +144,7 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
   set_pattern(reader, "first_k_dense_replace", model, has_experts);
 }
 
-void read_deepseek(JsonReader& reader, ModelSpec& model) {
+void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
@@ -136,13 +155,15 @@ void read_deepseek(JsonReader& reader, ModelSpec& model) {
   read_attention_bias(reader, model);
   read_dropout(reader, model);
   const Json* experts = reader.member("n_routed_experts");
-  if (experts == nullptr || !experts->is_null()) read_deepseek_experts(reader, model);
+  if (experts == nullptr || !experts->is_null()) {
+    read_deepseek_experts(reader, model, otherwise);
+  }
 }
 
 /// Number of layers that attend within chunks: those with rotary positions, three of four by
 /// default.
 int chunked_layers(JsonReader& reader, const ModelSpec& model) {
-  const std::optional<int> listed = listed_windowed_layers(reader, model, "chunked_attention");
+  const std::optional<int> listed = listed_layers(reader, model, "chunked_attention");
   const std::int64_t interval = reader.integer_or("no_rope_layer_interval", 1, kMaxLayers, 4);
   const Json* rotary = reader.member("no_rope_layers");  // 1: rotary, despite the name
   if (listed) return *listed;
@@ -211,10 +232,78 @@ void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
   if (windowed) read_window(reader, model, kClassDefault, model.layers);
 }
 
-void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(reader, model); }
+/// Qwen3-Next and Qwen3.5 with experts: in layers of layer_types "linear_attention", else in all
+/// but every full_attention_interval-th, gated delta nets. Source: transformers,
+/// models/qwen3_next/configuration_qwen3_next.py and models/qwen3_5_moe/.
+void read_qwen3_next(JsonReader& reader, ModelSpec& model) {
+  read_gated_qwen(reader, model);
+  read_qwen_experts(reader, model);
+  model.moe.shared_ffn_hidden =
+      small(reader.integer("shared_expert_intermediate_size", 1, kMaxFfn));
+  model.moe.shared_expert_gate = true;
+  if (!reader.has("intermediate_size")) model.ffn_hidden = model.moe.expert_ffn_hidden;  // unused
+}
+
+/// GLM-4.5 to 4.7, without the layer that predicts the token after next. Its output projection has
+/// no bias. Source: transformers, models/glm4_moe/modular_glm4_moe.py.
+void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.rotated_part = 0.5}});
+  model.qkv_bias = reader.boolean_or("attention_bias", false);
+  model.qk_norm = reader.boolean_or("use_qk_norm", false);
+  read_deepseek_experts(reader, model, {});
+  model.moe.router_bias = true;  // e_score_correction_bias, as in DeepSeek-V3
+}
+
+/// MiniMax-M2, whose norms of queries and keys span all heads; without its modules for multi-token
+/// prediction. Source: transformers, models/minimax_m2/modular_minimax_m2.py, and the keys of the
+/// published files.
+void read_minimax_m2(JsonReader& reader, ModelSpec& model) {
+  constexpr double kTheta = 5e6;
+  read_llama_like(reader, model, {.rope = {.theta = kTheta}});
+  const Json* kinds = reader.member("attn_type_list");
+  if (kinds != nullptr && !kinds->is_null() &&
+      !(kinds->is_array() && std::all_of(kinds->begin(), kinds->end(),
+                                         [](const Json& kind) { return kind == Json(1); }))) {
+    reader.fail("attn_type_list", "layers with lightning attention (an entry other than 1)",
+                "1 in every layer: full attention");
+    return;
+  }
+  if (reader.integer_or("shared_intermediate_size", 0, kMaxFfn, 0) > 0) {
+    reader.fail("shared_intermediate_size", "shared experts", "0: MiniMax-M2 has none");
+    return;
+  }
+  if (reader.has("rotary_dim")) {
+    const std::int64_t rotated = reader.integer("rotary_dim", 1, model.head_dim);
+    model.constants->rope.rotated_part =
+        static_cast<double>(rotated) / static_cast<double>(model.head_dim);
+  }
+  model.qk_norm_all_heads = reader.boolean_or("use_qk_norm", true);
+  model.moe.experts = small(reader.integer("num_local_experts", 1, kMaxExperts));
+  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
+  model.moe.expert_ffn_hidden = model.ffn_hidden;
+  model.moe.router_bias = reader.boolean_or("use_routing_bias", true);
+}
+
+/// Norms of queries and keys span all heads.
+/// Source: transformers, models/olmoe/modeling_olmoe.py.
+void read_olmoe(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
+  read_attention_bias(reader, model);
+  const Json* clip = reader.member("clip_qkv");
+  if (clip != nullptr && !clip->is_null()) add_arithmetic(model, "clipped queries, keys, values");
+  model.qk_norm_all_heads = true;
+  model.moe.experts = small(reader.integer("num_experts", 1, kMaxExperts));
+  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
+  model.moe.expert_ffn_hidden = model.ffn_hidden;
+}
+
+// Source of the default groups: transformers, models/deepseek_v2/configuration_deepseek_v2.py and
+// models/deepseek_v3/configuration_deepseek_v3.py.
+void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(reader, model, {}); }
 
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model);
+  read_deepseek(reader, model, {.groups = 8, .topk = 4});
   // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
 }

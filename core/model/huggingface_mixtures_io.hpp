@@ -9,6 +9,10 @@ namespace echelon {
 void read_mixtral(JsonReader& reader, ModelSpec& model);
 void read_qwen2_moe(JsonReader& reader, ModelSpec& model);
 void read_qwen3_moe(JsonReader& reader, ModelSpec& model);
+void read_qwen3_next(JsonReader& reader, ModelSpec& model);
+void read_glm4_moe(JsonReader& reader, ModelSpec& model);
+void read_minimax_m2(JsonReader& reader, ModelSpec& model);
+void read_olmoe(JsonReader& reader, ModelSpec& model);
 /// If n_routed_experts is null: dense layers with latent attention.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model);
 /// Without the module for multi-token prediction, which is not part of the model itself.

@@ -24,11 +24,11 @@ Activation read_activation(JsonReader& reader, std::string_view key, Activation 
   return Activation::gelu;
 }
 
-void read_widths(JsonReader& reader, ModelSpec& model) {
+void read_widths(JsonReader& reader, ModelSpec& model, bool mlp_width) {
   model.layers = small(reader.integer("num_hidden_layers", 1, kMaxLayers));
   model.hidden = small(reader.integer("hidden_size", 1, kMaxHidden));
   model.heads = small(reader.integer("num_attention_heads", 1, kMaxHeads));
-  model.ffn_hidden = small(reader.integer("intermediate_size", 1, kMaxFfn));
+  if (mlp_width) model.ffn_hidden = small(reader.integer("intermediate_size", 1, kMaxFfn));
   model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
 }
 
@@ -77,8 +77,8 @@ void read_dropout(JsonReader& reader, ModelSpec& model) {
   model.attention_dropout = reader.number_or("attention_dropout", 0, 1, 0);
 }
 
-std::optional<int> listed_windowed_layers(JsonReader& reader, const ModelSpec& model,
-                                          std::string_view windowed) {
+std::optional<int> listed_layers(JsonReader& reader, const ModelSpec& model,
+                                 std::string_view kind) {
   const Json* list = reader.member("layer_types");
   if (list == nullptr || list->is_null()) return std::nullopt;
   const bool fits = list->is_array() && list->size() == static_cast<std::size_t>(model.layers);
@@ -91,11 +91,11 @@ std::optional<int> listed_windowed_layers(JsonReader& reader, const ModelSpec& m
   int count = 0;
   for (const Json& type : *list) {
     const std::string word = type.is_string() ? type.get<std::string>() : "";
-    if (word == windowed) {
+    if (word == kind) {
       ++count;
     } else if (word != "full_attention") {
-      reader.fail("layer_types", fmt::format("an entry other than full_attention and {}", windowed),
-                  "layers with full or windowed attention only");
+      reader.fail("layer_types", fmt::format("an entry other than full_attention and {}", kind),
+                  "layers of these two kinds only");
       return std::nullopt;
     }
   }
@@ -107,14 +107,34 @@ void read_window(JsonReader& reader, ModelSpec& model, int window_default, int o
   const bool is_null = value != nullptr && value->is_null();
   const std::int64_t window =
       is_null ? 0 : reader.integer_or("sliding_window", 0, kMaxPositions, window_default);
-  const int layers = listed_windowed_layers(reader, model, "sliding_attention").value_or(otherwise);
+  const int layers = listed_layers(reader, model, "sliding_attention").value_or(otherwise);
   if (window == 0 || layers == 0) return;
   model.sliding_window = small(window);
   model.windowed_layers = layers;
 }
 
+void read_gated_qwen(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.rope = {.rotated_part = 0.25}, .mlp_width = false});
+  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);  // required
+  model.ffn_hidden = small(reader.integer_or("intermediate_size", 1, kMaxFfn, 1));
+  model.qk_norm = true;
+  model.attention_output_gate = reader.boolean_or("attn_output_gate", true);
+  read_attention_bias(reader, model);
+  add_arithmetic(model, "gains of norms counted from one");
+  GatedDeltaNet& delta = model.delta;
+  const std::int64_t interval = reader.integer_or("full_attention_interval", 1, kMaxLayers, 4);
+  delta.layers = listed_layers(reader, model, "linear_attention")
+                     .value_or(model.layers - model.layers / small(interval));
+  delta.key_heads = small(reader.integer("linear_num_key_heads", 1, kMaxHeads));
+  delta.value_heads = small(reader.integer("linear_num_value_heads", 1, kMaxHeads));
+  delta.key_head_dim = small(reader.integer("linear_key_head_dim", 1, kMaxHeadDim));
+  delta.value_head_dim = small(reader.integer("linear_value_head_dim", 1, kMaxHeadDim));
+  delta.conv_kernel = small(reader.integer("linear_conv_kernel_dim", 1, kMaxHeadDim));
+  if (delta.layers == 0) delta = {};  // a short model may have full attention alone
+}
+
 void read_llama_like(JsonReader& reader, ModelSpec& model, const LlamaDefaults& otherwise) {
-  read_widths(reader, model);
+  read_widths(reader, model, otherwise.mlp_width);
   read_positions(reader, model);
   read_kv_heads(reader, model, otherwise.kv_heads);
   read_head_dim(reader, model);

@@ -33,7 +33,7 @@ void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwi
                                          Activation otherwise, ModelSpec& model);
 
 /// Widths under the key names of most families.
-void read_widths(JsonReader& reader, ModelSpec& model);
+void read_widths(JsonReader& reader, ModelSpec& model, bool mlp_width = true);
 void read_positions(JsonReader& reader, ModelSpec& model);
 
 enum class MissingKvHeads { mean_multi_head, are_an_error };
@@ -46,17 +46,22 @@ void read_attention_bias(JsonReader& reader, ModelSpec& model);
 void read_dropout(JsonReader& reader, ModelSpec& model);
 /// The window applies to `otherwise` layers if the file has no list of layers.
 void read_window(JsonReader& reader, ModelSpec& model, int window_default, int otherwise);
-/// Newer files list every layer: "full_attention" or `windowed`. Nothing if there is no list.
-[[nodiscard]] std::optional<int> listed_windowed_layers(JsonReader& reader, const ModelSpec& model,
-                                                        std::string_view windowed);
+/// Number of layers that newer files list as `kind` instead of "full_attention" in layer_types.
+/// Nothing if there is no list.
+[[nodiscard]] std::optional<int> listed_layers(JsonReader& reader, const ModelSpec& model,
+                                               std::string_view kind);
 
 /// Defaults of transformers' configuration class of a Llama-like family.
 struct LlamaDefaults {
   MissingKvHeads kv_heads = MissingKvHeads::are_an_error;
   double norm_epsilon = 1e-6;
   RopeDefaults rope{};
+  bool mlp_width = true;  ///< false: files may lack the width of dense layers (intermediate_size)
 };
 /// Reads everything a block has in common with Llama's, except biases.
 void read_llama_like(JsonReader& reader, ModelSpec& model, const LlamaDefaults& otherwise);
+/// Qwen3-Next and Qwen3.5 up to the MLP: gated attention, and gated delta nets in the other layers.
+/// Source: transformers, models/qwen3_next/.
+void read_gated_qwen(JsonReader& reader, ModelSpec& model);
 
 }  // namespace echelon

@@ -16,8 +16,27 @@ std::int64_t norm_parameters(const ModelSpec& model, std::int64_t width) {
 void count_attention(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const std::int64_t h = model.hidden;
   const std::int64_t qkv = model.query_width() + 2 * model.kv_width();
-  count.attention_matrices = h * qkv + model.query_width() * h;
-  if (model.qkv_bias) count.sharded_vectors += qkv;
+  const std::int64_t gate = model.attention_output_gate ? model.query_width() : 0;
+  count.attention_matrices = h * (qkv + gate) + model.query_width() * h;
+  if (model.qkv_bias) count.sharded_vectors += qkv + gate;
+}
+
+void count_attention_vectors(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+  if (model.attention_sinks) count.sharded_vectors += model.heads;
+  if (model.qk_norm) count.replicated += 2 * norm_parameters(model, model.head_dim);
+  if (model.qk_norm_all_heads) {
+    count.sharded_vectors += norm_parameters(model, model.query_width() + model.kv_width());
+  }
+  if (model.attention_output_bias) count.replicated += model.hidden;
+}
+
+/// One projection in and one out; the convolution without bias, decay and its bias per head; a
+/// gated norm whose gain all heads share.
+void count_delta_net(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+  const GatedDeltaNet& delta = model.delta;
+  count.attention_matrices = model.hidden * (delta.input_width() + delta.value_width());
+  count.sharded_vectors += delta.conv_kernel * delta.conv_width() + 2 * delta.value_heads;
+  count.replicated += delta.value_head_dim;
 }
 
 /// The down projections to the latents are on every rank, the up projections are split by heads;
@@ -69,6 +88,17 @@ void count_experts(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   if (moe.shared_expert_gate) count.router += h;
 }
 
+/// Multiplications per token in all layers with a delta net: projections, convolution, recurrence.
+double delta_multiplications(const ModelSpec& model) {
+  const GatedDeltaNet& delta = model.delta;
+  const double recurrence =
+      4.0 * static_cast<double>(delta.key_head_dim) * static_cast<double>(delta.value_width());
+  return delta.layers *
+         (static_cast<double>(model.hidden * (delta.input_width() + delta.value_width()) +
+                              delta.conv_kernel * delta.conv_width()) +
+          recurrence);
+}
+
 }  // namespace
 
 int ModelSpec::norms_per_layer() const {
@@ -87,23 +117,26 @@ int ModelSpec::moe_layers() const {
   return moe.experts > 0 && after > 0 ? 1 + (after - 1) / moe.every : 0;
 }
 
-ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind) const {
+ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixer mixer) const {
   EXPECTS(kind == LayerKind::dense || moe.experts > 0, "a dense model has no experts");
+  EXPECTS(mixer == TokenMixer::attention || delta.layers > 0, "a model without delta nets");
   LayerParameters count;
-  if (latent()) {
-    count_latent_attention(*this, count);
+  if (mixer == TokenMixer::delta_net) {
+    count_delta_net(*this, count);
   } else {
-    count_attention(*this, count);
+    if (latent()) {
+      count_latent_attention(*this, count);
+    } else {
+      count_attention(*this, count);
+    }
+    count_attention_vectors(*this, count);
   }
   if (kind == LayerKind::moe) {
     count_experts(*this, count);
   } else {
     count_dense_mlp(*this, count);
   }
-  if (attention_sinks) count.sharded_vectors += heads;
   count.replicated += norms_per_layer() * norm_parameters(*this, hidden);
-  if (qk_norm) count.replicated += 2 * norm_parameters(*this, head_dim);
-  if (attention_output_bias) count.replicated += hidden;
   return count;
 }
 
@@ -126,6 +159,10 @@ std::int64_t ModelSpec::parameters() const {
   std::int64_t count = embedding_parameters() + head_parameters();
   count += (layers - with_experts) * layer_parameters(LayerKind::dense).total();
   if (with_experts > 0) count += with_experts * layer_parameters(LayerKind::moe).total();
+  if (delta.layers > 0) {  // whatever follows them in the layer
+    count += delta.layers * (layer_parameters(LayerKind::dense, TokenMixer::delta_net).total() -
+                             layer_parameters(LayerKind::dense).total());
+  }
   return count;
 }
 
@@ -139,7 +176,7 @@ Flops ModelSpec::flops_per_token(int sequence) const {
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = moe_layers();
   const auto attended = static_cast<double>(layer.attention_matrices + layer.latent_matrices);
-  double matrices = layers * attended +
+  double matrices = (layers - delta.layers) * attended +
                     (layers - with_experts) * static_cast<double>(layer.mlp_matrices) +
                     static_cast<double>(vocab) * hidden;
   if (with_experts > 0) {
@@ -151,11 +188,11 @@ Flops ModelSpec::flops_per_token(int sequence) const {
   }
 
   const int seen = sliding_window > 0 ? std::min(sliding_window, sequence) : sequence;
-  const double positions = static_cast<double>(layers - windowed_layers) * sequence +
+  const double positions = static_cast<double>(layers - delta.layers - windowed_layers) * sequence +
                            static_cast<double>(windowed_layers) * seen;
   const double attention =
       6 * static_cast<double>(query_width() + attention_output_width()) * positions;
-  return Flops{6 * matrices + attention};
+  return Flops{6 * (matrices + delta_multiplications(*this)) + attention};
 }
 
 }  // namespace echelon

@@ -28,6 +28,12 @@ struct MixtureOfExperts {
   bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
                                ///< correction, updated by a rule instead of a gradient)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
+  /// Group-limited routing: the experts form `router_groups` groups of equal size, and a token's
+  /// experts lie in `router_group_topk` of them; 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
+  /// 2405.04434, section 2.2.2, device-limited routing); Megatron-LM --moe-router-num-groups and
+  /// --moe-router-group-topk.
+  int router_groups = 1;
+  int router_group_topk = 1;
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
@@ -41,6 +47,31 @@ struct LatentAttention {
   int qk_rope_head_dim = 0;  ///< part with rotary position; its key is shared by all heads
   int v_head_dim = 0;        ///< width of a value's head
   bool operator==(const LatentAttention&) const = default;
+};
+
+/// Gated delta nets: layers that replace attention by a recurrence over a state of
+/// key_head_dim × value_head_dim per value head, after a short causal convolution.
+/// Source: arXiv 2412.06464; names and shapes as in transformers' Qwen3NextGatedDeltaNet
+/// (models/qwen3_next/modeling_qwen3_next.py), whose keys begin with linear_.
+struct GatedDeltaNet {
+  int layers = 0;       ///< layers with it instead of attention; 0 = none
+  int key_heads = 0;    ///< of queries and keys; divides value_heads
+  int value_heads = 0;  ///< each has a state, a decay and a write strength
+  int key_head_dim = 0;
+  int value_head_dim = 0;
+  int conv_kernel = 0;  ///< tokens that the convolution of queries, keys and values spans
+  bool operator==(const GatedDeltaNet&) const = default;
+
+  [[nodiscard]] std::int64_t key_width() const { return std::int64_t{key_heads} * key_head_dim; }
+  [[nodiscard]] std::int64_t value_width() const {
+    return std::int64_t{value_heads} * value_head_dim;
+  }
+  /// Channels of the convolution: queries, keys and values.
+  [[nodiscard]] std::int64_t conv_width() const { return 2 * key_width() + value_width(); }
+  /// Outputs of the input projection: those, the output gate, decay and write strength per head.
+  [[nodiscard]] std::int64_t input_width() const {
+    return conv_width() + value_width() + 2 * std::int64_t{value_heads};
+  }
 };
 
 /// How the rotary angles were changed to extend the context.
@@ -78,6 +109,9 @@ struct ModelConstants {
 };
 
 enum class LayerKind { dense, moe };
+/// What mixes the tokens of a layer. A model with both is priced as if every layer were their
+/// weighted mean, as windowed and full attention are.
+enum class TokenMixer { attention, delta_net };
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
 /// Counts are exact; every derived number depends only on the shapes.
@@ -102,18 +136,22 @@ struct ModelSpec {
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
-  bool head_bias = false;       ///< bias on the output head (Phi-1/2)
-  bool qk_norm = false;         ///< norm over head_dim on q and k (Qwen3, Gemma 3)
-  bool parallel_block = false;  ///< attention and MLP read one shared norm (Phi-1/2, GPT-J)
-  bool post_norms = false;      ///< a second norm after attention and after MLP (Gemma 2, 3)
-  bool embedding_norm = false;  ///< norm after the word embedding (BLOOM)
-  double hidden_dropout = 0;    ///< probability; > 0 stores one mask byte per element
+  bool head_bias = false;              ///< bias on the output head (Phi-1/2)
+  bool qk_norm = false;                ///< norm over head_dim on q and k (Qwen3, Gemma 3)
+  bool qk_norm_all_heads = false;      ///< … over all heads together (OLMo, MiniMax-M2)
+  bool attention_output_gate = false;  ///< one more projection as wide as the queries, whose
+                                       ///< sigmoid multiplies attention's output (Qwen3-Next)
+  bool parallel_block = false;         ///< attention and MLP read one shared norm (Phi-1/2, GPT-J)
+  bool post_norms = false;             ///< a second norm after attention and after MLP (Gemma 2, 3)
+  bool embedding_norm = false;         ///< norm after the word embedding (BLOOM)
+  double hidden_dropout = 0;           ///< probability; > 0 stores one mask byte per element
   double attention_dropout = 0;
   int sliding_window = 0;   ///< tokens a windowed layer attends to; 0 = full attention
   int windowed_layers = 0;  ///< layers with the window (in Llama 4: with chunks of that length)
   bool attention_sinks = false;  ///< one learned value per head in every softmax (GPT-OSS)
   MixtureOfExperts moe;
   LatentAttention mla;
+  GatedDeltaNet delta;
   /// Empty if the file does not contain them, as in schema 1: enough to plan, but not to run.
   std::optional<ModelConstants> constants;
 
@@ -133,7 +171,8 @@ struct ModelSpec {
 
   /// Parameters of one transformer block, grouped by how parallelism splits them.
   struct LayerParameters {
-    std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp
+    std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp; in
+                                              ///< layers with a delta net into and out of it
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same for the shared experts, split over tp
@@ -147,7 +186,8 @@ struct ModelSpec {
              expert_matrices + expert_vectors + router + sharded_vectors + replicated;
     }
   };
-  [[nodiscard]] LayerParameters layer_parameters(LayerKind kind = LayerKind::dense) const;
+  [[nodiscard]] LayerParameters layer_parameters(LayerKind kind = LayerKind::dense,
+                                                 TokenMixer mixer = TokenMixer::attention) const;
   [[nodiscard]] std::int64_t embedding_parameters()
       const;                                           ///< word (+ learned positions, + its norm)
   [[nodiscard]] std::int64_t head_parameters() const;  ///< final norm + untied head (+ bias)
@@ -160,10 +200,15 @@ struct ModelSpec {
   ///   6·(active parameters in matrix products, output head included) + 6·L·a·(d_qk + d_v)·S
   ///   a heads; d_qk, d_v their widths for scores and for values (both head_dim except with MLA)
   /// (non-causal attention; windowed layers use min(S, window); experts not visited do no work).
+  /// A layer with a gated delta net has instead of the attention term
+  ///   6·(k·w + 4·v·d_k·d_v)
+  ///   k tokens of the convolution, w its channels; v value heads; d_k, d_v widths of a key and a
+  ///   value head, independent of S
   /// Source: Megatron-LM (arXiv 2104.04473, appendix), PaLM (arXiv 2204.02311, appendix B); for
   /// top-k experts and MLA Megatron-LM's num_floating_point_operations (megatron/training), which
-  /// leaves out the router and halves the attention matrix.
-  /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp.
+  /// leaves out the router and halves the attention matrix, and has the term of delta nets.
+  /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp,
+  /// tests/core/model/delta_model_test.cpp.
   [[nodiscard]] Flops flops_per_token(int sequence) const;
 };
 

@@ -73,6 +73,26 @@ MaybeError check_shapes(const ModelSpec& model) {
   return {};
 }
 
+/// A token's experts must find room in the groups that it may visit.
+MaybeError check_router_groups(const MixtureOfExperts& moe) {
+  const Bound bounds[] = {
+      {"moe/router_groups", moe.router_groups, 1, moe.experts},
+      {"moe/router_group_topk", moe.router_group_topk, 1, moe.router_groups},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (moe.experts % moe.router_groups != 0) {
+    return FieldError{"moe/router_groups",
+                      fmt::format("{} groups of {} experts", moe.router_groups, moe.experts),
+                      "a divisor of the experts"};
+  }
+  const int reached = moe.experts / moe.router_groups * moe.router_group_topk;
+  if (moe.experts_per_token <= reached) return {};
+  return FieldError{"moe/router_group_topk",
+                    fmt::format("{} groups with {} experts for {} experts per token",
+                                moe.router_group_topk, reached, moe.experts_per_token),
+                    "groups that hold at least as many experts as a token visits"};
+}
+
 MaybeError check_mixture(const ModelSpec& model) {
   const MixtureOfExperts& moe = model.moe;
   if (moe.experts == 0) {
@@ -89,9 +109,24 @@ MaybeError check_mixture(const ModelSpec& model) {
       {"moe/every", moe.every, 1, model.layers},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
+  if (MaybeError found = check_router_groups(moe)) return found;
   if (moe.shared_expert_gate && moe.shared_ffn_hidden == 0) {
     return FieldError{"moe/shared_expert_gate", "a shared-expert gate without shared experts",
                       "false, or shared_ffn_hidden above zero"};
+  }
+  return {};
+}
+
+/// Variants of attention that exclude each other.
+MaybeError check_norms(const ModelSpec& model) {
+  if (model.qk_norm && model.qk_norm_all_heads) {
+    return FieldError{"qk_norm_all_heads", "norms of each head and of all heads together",
+                      "one of qk_norm and qk_norm_all_heads"};
+  }
+  if (model.latent() && (model.attention_output_gate || model.qk_norm_all_heads)) {
+    return FieldError{"mla/kv_lora_rank",
+                      "latent attention with an output gate or a norm over all heads",
+                      "latent attention without both"};
   }
   return {};
 }
@@ -121,6 +156,37 @@ MaybeError check_latent(const ModelSpec& model) {
     return FieldError{
         "kv_heads", fmt::format("{} key-value heads and {} heads", model.kv_heads, model.heads),
         "as many as heads: latent attention reconstructs keys and values of every head"};
+  }
+  return {};
+}
+
+MaybeError check_delta(const ModelSpec& model) {
+  const GatedDeltaNet& delta = model.delta;
+  if (delta.layers == 0) {
+    if (delta == GatedDeltaNet{}) return {};
+    return FieldError{"delta/layers", "0, but other fields of gated delta nets are set",
+                      "the number of layers with a gated delta net, or no such field"};
+  }
+  constexpr std::int64_t kMaxKernel = 1024;
+  const Bound bounds[] = {
+      {"delta/layers", delta.layers, 1, model.layers - 1},
+      {"delta/key_heads", delta.key_heads, 1, kMaxHeads},
+      {"delta/value_heads", delta.value_heads, 1, kMaxHeads},
+      {"delta/key_head_dim", delta.key_head_dim, 1, kMaxHeadDim},
+      {"delta/value_head_dim", delta.value_head_dim, 1, kMaxHeadDim},
+      {"delta/conv_kernel", delta.conv_kernel, 1, kMaxKernel},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (delta.value_heads % delta.key_heads != 0) {
+    return FieldError{"delta/key_heads",
+                      fmt::format("{} key heads do not divide {} value heads", delta.key_heads,
+                                  delta.value_heads),
+                      "a divisor of the number of value heads"};
+  }
+  if (model.latent() || model.windowed_layers > 0 || model.attention_sinks) {
+    return FieldError{"delta/layers",
+                      "gated delta nets next to latent or windowed attention or attention sinks",
+                      "delta nets next to full attention"};
   }
   return {};
 }
@@ -178,9 +244,14 @@ MaybeError check_size(const ModelSpec& model) {
   const auto of_layer = [&](LayerKind kind) {
     return static_cast<double>(model.layer_parameters(kind).total());
   };
+  const auto of_delta_net = [&] {
+    return static_cast<double>(
+        model.layer_parameters(LayerKind::dense, TokenMixer::delta_net).total());
+  };
   const int mixtures = model.moe_layers();
   const double count = (model.layers - mixtures) * of_layer(LayerKind::dense) +
                        (mixtures > 0 ? mixtures * of_layer(LayerKind::moe) : 0) +
+                       (model.delta.layers > 0 ? model.delta.layers * of_delta_net() : 0) +
                        static_cast<double>(model.embedding_parameters()) +
                        static_cast<double>(model.head_parameters());
   if (count > kMaxParameters) return too_large("layers", count);
@@ -191,8 +262,8 @@ MaybeError check_size(const ModelSpec& model) {
 
 Status check_model(const ModelSpec& model, std::string_view where) {
   // The order matters: each check relies on the previous ones.
-  for (const auto check :
-       {check_shapes, check_mixture, check_latent, check_constants, check_size}) {
+  for (const auto check : {check_shapes, check_norms, check_mixture, check_latent, check_delta,
+                           check_constants, check_size}) {
     if (MaybeError found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

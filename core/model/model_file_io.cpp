@@ -90,6 +90,9 @@ void read_block(JsonReader& reader, ModelSpec& model) {
   model.mlp_bias = reader.boolean_or("mlp_bias", model.mlp_bias);
   model.head_bias = reader.boolean_or("head_bias", model.head_bias);
   model.qk_norm = reader.boolean_or("qk_norm", model.qk_norm);
+  model.qk_norm_all_heads = reader.boolean_or("qk_norm_all_heads", model.qk_norm_all_heads);
+  model.attention_output_gate =
+      reader.boolean_or("attention_output_gate", model.attention_output_gate);
   model.parallel_block = reader.boolean_or("parallel_block", model.parallel_block);
   model.post_norms = reader.boolean_or("post_norms", model.post_norms);
   model.embedding_norm = reader.boolean_or("embedding_norm", model.embedding_norm);
@@ -120,6 +123,8 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   moe.expert_bias = reader.boolean_or("expert_bias", false);
   moe.router_bias = reader.boolean_or("router_bias", false);
   moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
+  moe.router_groups = small(reader.integer_or("router_groups", 1, kMaxExperts, 1));
+  moe.router_group_topk = small(reader.integer_or("router_group_topk", 1, kMaxExperts, 1));
   return reader.finish();
 }
 
@@ -132,6 +137,19 @@ Status read_latent(JsonReader& outer, LatentAttention& mla) {
   mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
   mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
   mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
+  return reader.finish();
+}
+
+Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
+  const Json* object = optional_object(outer, "delta");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/delta");
+  delta.layers = small(reader.integer("layers", 1, kMaxLayers));
+  delta.key_heads = small(reader.integer("key_heads", 1, kMaxHeads));
+  delta.value_heads = small(reader.integer("value_heads", 1, kMaxHeads));
+  delta.key_head_dim = small(reader.integer("key_head_dim", 1, kMaxHeadDim));
+  delta.value_head_dim = small(reader.integer("value_head_dim", 1, kMaxHeadDim));
+  delta.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
   return reader.finish();
 }
 
@@ -210,8 +228,9 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   read_block(reader, file.model);
   const Status mixture = read_mixture(reader, file.model.moe);
   const Status latent = read_latent(reader, file.model.mla);
+  const Status delta = read_delta(reader, file.model.delta);
   const Status constants = read_constants(reader, schema, file.model);
-  for (const Status& read : {reader.finish(), mixture, latent, constants}) {
+  for (const Status& read : {reader.finish(), mixture, latent, delta, constants}) {
     if (!read) return read.error();
   }
   const Status sound = check_model(file.model, where);
@@ -222,15 +241,21 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
 namespace {
 
 Json mixture_to_json(const MixtureOfExperts& moe) {
-  return {{"experts", moe.experts},
-          {"experts_per_token", moe.experts_per_token},
-          {"expert_ffn_hidden", moe.expert_ffn_hidden},
-          {"shared_ffn_hidden", moe.shared_ffn_hidden},
-          {"first_dense_layers", moe.first_dense_layers},
-          {"every", moe.every},
-          {"expert_bias", moe.expert_bias},
-          {"router_bias", moe.router_bias},
-          {"shared_expert_gate", moe.shared_expert_gate}};
+  Json json{{"experts", moe.experts},
+            {"experts_per_token", moe.experts_per_token},
+            {"expert_ffn_hidden", moe.expert_ffn_hidden},
+            {"shared_ffn_hidden", moe.shared_ffn_hidden},
+            {"first_dense_layers", moe.first_dense_layers},
+            {"every", moe.every},
+            {"expert_bias", moe.expert_bias},
+            {"router_bias", moe.router_bias},
+            {"shared_expert_gate", moe.shared_expert_gate}};
+  // Omitted where tokens go anywhere, so that files of other mixtures keep their bytes.
+  if (moe.router_groups > 1) {
+    json["router_groups"] = moe.router_groups;
+    json["router_group_topk"] = moe.router_group_topk;
+  }
+  return json;
 }
 
 Json latent_to_json(const LatentAttention& mla) {
@@ -239,6 +264,15 @@ Json latent_to_json(const LatentAttention& mla) {
           {"qk_nope_head_dim", mla.qk_nope_head_dim},
           {"qk_rope_head_dim", mla.qk_rope_head_dim},
           {"v_head_dim", mla.v_head_dim}};
+}
+
+Json delta_to_json(const GatedDeltaNet& delta) {
+  return {{"layers", delta.layers},
+          {"key_heads", delta.key_heads},
+          {"value_heads", delta.value_heads},
+          {"key_head_dim", delta.key_head_dim},
+          {"value_head_dim", delta.value_head_dim},
+          {"conv_kernel", delta.conv_kernel}};
 }
 
 Json rope_to_json(const RotaryEmbedding& rope) {
@@ -300,8 +334,11 @@ std::string model_to_json(const ModelSpec& model) {
   file["windowed_layers"] = model.windowed_layers;
   // Omitted if unset, so that files of dense models keep their bytes.
   if (model.attention_sinks) file["attention_sinks"] = true;
+  if (model.qk_norm_all_heads) file["qk_norm_all_heads"] = true;
+  if (model.attention_output_gate) file["attention_output_gate"] = true;
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
+  if (model.delta != GatedDeltaNet{}) file["delta"] = delta_to_json(model.delta);
   if (model.constants) {
     file["norm_epsilon"] = model.constants->norm_epsilon;
     if (model.position == PositionEmbedding::rope) {

@@ -9,13 +9,15 @@ namespace {
 std::string not_executed_block(const ModelSpec& model) {
   if (model.moe.experts > 0) return "mixture of experts";
   if (model.latent()) return "latent attention";
+  if (model.delta.layers > 0) return "gated delta nets";
+  if (model.attention_output_gate) return "a gate on attention's output";
   if (model.attention_sinks) return "attention sinks";
   if (model.windowed_layers > 0) return "windowed attention";
   if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
   if (model.parallel_block) return "parallel attention and MLP blocks";
   if (model.post_norms) return "post-norms (after attention and MLP)";
   if (model.embedding_norm) return "a norm after the embedding";
-  if (model.qk_norm) return "QK-norm";
+  if (model.qk_norm || model.qk_norm_all_heads) return "QK-norm";
   if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
   return {};
 }

@@ -21,6 +21,22 @@ enum class Dtype { fp64, fp32, bf16, fp16, fp8 };
 /// Bytes of one element of sums and statistics: fp32, or fp64 with fp64 compute.
 [[nodiscard]] double statistics_width(Dtype compute);
 
+/// HBM bytes that quantising one element of a GEMM's input takes: read in 16 bits, written in both
+/// layouts; read once more for its largest value unless that is known from the step before
+/// (delayed); scales of blocks. And GEMMs without it, in units of fp8 with one scale per tensor.
+/// Source: TransformerEngine d0067d0d, docs/examples/gemm_profiling: speed-ups over bf16 of the
+/// twelve products of a dense layer (hidden 4096, FFN 16384, 15,872 rows), H200 NVL: delayed 1.69,
+/// current 1.58, blockwise 1.40 (kernels alone 1.90); B300: delayed 1.64, current 1.39, mxfp8 1.42,
+/// nvfp4 1.98 (kernels alone 1.92, 1.83, 3.48). Checked by:
+/// tests/costmodel/time/grouped_gemm_test.cpp.
+inline constexpr double kDelayedCast = 7;
+inline constexpr double kCurrentCast = 10;
+inline constexpr double kBlockwiseCast = 20;
+inline constexpr double kMxfp8Cast = 11;
+inline constexpr double kNvfp4Cast = 15;
+inline constexpr double kMxfp8Rate = 1.83 / 1.92;
+inline constexpr double kNvfp4Rate = 3.48 / 1.92;
+
 /// Bytes per parameter of all state that persists during training.
 ///
 /// ZeRO stage z shards over the data-parallel (shard) group:
@@ -40,6 +56,10 @@ struct PrecisionRecipe {
   double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
   double reduced_gradient = 4;  ///< bytes per gradient sent in the data-parallel reduction
   double fp8_rate = 1;          ///< of fp8 GEMMs, in units of those with one scale per tensor
+  double fp8_input = 1;         ///< an element of a GEMM's input kept in fp8, with its scales
+  int expert_rows = 1;          ///< rows of an expert are padded to a multiple of this
+  double cast = kDelayedCast;   ///< HBM bytes per element of a GEMM's input that is quantised
+  double least_capability = 0;  ///< of the GPU, whose tensor cores take the format
 
   bool operator==(const PrecisionRecipe&) const = default;
 };
@@ -55,7 +75,10 @@ struct TrainingJob {
   int sequence = 0;               ///< tokens per sample
   std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
   PrecisionRecipe precision;
-  bool flash_attention = true;         ///< no sequence × sequence matrix is stored
+  bool flash_attention = true;  ///< no sequence × sequence matrix is stored
+  /// Rows of the fullest rank's experts over those of equal loads, ≥ 1. Recipes of benchmarks force
+  /// equal ones (Megatron-LM d98e8a64: moe_router_force_load_balancing).
+  double expert_imbalance = 1;
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
   [[nodiscard]] double tokens_per_step() const {

@@ -7,7 +7,7 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/cost.hpp"
-#include "core/plan/parallel_plan.hpp"
+#include "core/plan/stage_placement.hpp"
 
 namespace echelon {
 
@@ -39,7 +39,7 @@ int layers_in_chunk(int layers, int vpp, bool last, int chunk) {
 
 int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
   return layers_in_chunk(plan.layers_per_stage[static_cast<std::size_t>(rank)], plan.vpp,
-                         rank == plan.pp - 1, chunk);
+                         rank == placement_of(plan).last_rank(), chunk);
 }
 
 RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
@@ -73,12 +73,32 @@ std::string_view name_of(CpComm comm) {
   return "?";
 }
 
+std::string_view name_of(Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case Dispatcher::alltoall: return "alltoall";
+    case Dispatcher::allgather: return "allgather";
+    case Dispatcher::deepep: return "deepep";
+    case Dispatcher::hybridep: return "hybridep";
+  }
+  return "?";
+}
+
+std::string_view name_of(CudaGraphs graphs) {
+  switch (graphs) {
+    case CudaGraphs::none: return "none";
+    case CudaGraphs::layers: return "layers";
+    case CudaGraphs::full_iteration: return "full_iteration";
+  }
+  return "?";
+}
+
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
     case ScheduleKind::gpipe: return "gpipe";
     case ScheduleKind::one_f_one_b: return "1f1b";
     case ScheduleKind::interleaved: return "interleaved";
     case ScheduleKind::zero_bubble_h1: return "zb-h1";
+    case ScheduleKind::dualpipe_v: return "dualpipev";
   }
   return "?";
 }
@@ -117,10 +137,22 @@ Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
                     std::array{CpComm::ring, CpComm::all_to_all});
 }
 
+Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "token dispatcher",
+                    std::array{Dispatcher::alltoall, Dispatcher::allgather, Dispatcher::deepep,
+                               Dispatcher::hybridep});
+}
+
+Result<CudaGraphs> parse_cuda_graphs(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "scope of CUDA graphs",
+                    std::array{CudaGraphs::none, CudaGraphs::layers, CudaGraphs::full_iteration});
+}
+
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
-  return parse_name(name, where, "schedule",
-                    std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
-                               ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1});
+  return parse_name(
+      name, where, "schedule",
+      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                 ScheduleKind::zero_bubble_h1, ScheduleKind::dualpipe_v});
 }
 
 }  // namespace echelon

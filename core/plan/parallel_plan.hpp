@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "core/base/result.hpp"
 #include "core/base/saturated_product.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/recompute_modules.hpp"
 
 namespace echelon {
 
@@ -20,7 +22,18 @@ enum class Recompute { none, selective, full, mixed };
 /// attention kernels, or an all-to-all exchanges the split of the sequence for a split of the heads
 /// (Ulysses).
 enum class CpComm { ring, all_to_all };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1, dualpipe_v };
+
+/// How tokens reach the ranks that hold their experts, and come back: an all-to-all with one copy
+/// per expert of a token; an all-gather of all tokens; or kernels that send a token once to each
+/// NVLink domain and rank that holds one of its experts (DeepEP, HybridEP). Source: Megatron-LM
+/// --moe-token-dispatcher-type alltoall, allgather, flex, and --moe-flex-dispatcher-backend.
+enum class Dispatcher { alltoall, allgather, deepep, hybridep };
+inline constexpr std::size_t kDispatchers = 4;
+
+/// Kernels that the host launches as CUDA graphs: none; of each layer what has static shapes
+/// (Megatron-LM --cuda-graph-scope attn, mlp, moe_router, moe_preprocess); all of a step.
+enum class CudaGraphs { none, layers, full_iteration };
 
 /// Which of the two outer axes, dp and pp, is the inner one. Source: Megatron-LM's default order
 /// and its --use-tp-pp-dp-mapping.
@@ -32,6 +45,10 @@ enum class RankOrder { dp_inside_pp, pp_inside_dp };
 [[nodiscard]] std::string_view name_of(ScheduleKind schedule);
 [[nodiscard]] std::string_view name_of(CpComm comm);  ///< "p2p", "a2a" (Megatron's --cp-comm-type)
 [[nodiscard]] Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where);
+[[nodiscard]] std::string_view name_of(Dispatcher dispatcher);
+[[nodiscard]] Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where);
+[[nodiscard]] std::string_view name_of(CudaGraphs graphs);
+[[nodiscard]] Result<CudaGraphs> parse_cuda_graphs(std::string_view name, std::string_view where);
 [[nodiscard]] Result<Recompute> parse_recompute(std::string_view name, std::string_view where);
 [[nodiscard]] Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where);
 
@@ -43,8 +60,10 @@ struct LayerSharding {
   int microbatch = 1;  ///< samples per forward pass of one rank
   int ep = 1;          ///< expert parallel: routed experts split over ep ranks …
   int etp = 1;         ///< … each over etp (both lie inside tp·cp·dp)
+  Dispatcher dispatcher = Dispatcher::alltoall;  ///< where ep > 1
   bool sequence_parallel = false;
   bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
+  bool overlap_ep = false;  ///< dispatch and combine run beside another microbatch's compute
   auto operator<=>(const LayerSharding&) const = default;
 };
 
@@ -54,7 +73,7 @@ struct LayerSharding {
 struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
-  int vpp = 1;  ///< model chunks per rank; > 1 only with the interleaved schedule
+  int vpp = 1;  ///< model chunks per rank: interleaved any number, DualPipeV two, others one
   /// Interleaved: microbatches that one chunk computes before the rank's next chunk takes its turn;
   /// at least pp, which 1 stands for. Other schedules: 1.
   /// Megatron-LM: --microbatch-group-size-per-virtual-pipeline-stage.
@@ -63,6 +82,7 @@ struct ParallelPlan : LayerSharding {
   int shard_group =
       1;  ///< ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid
   Recompute recompute = Recompute::none;
+  RecomputeModules recompute_modules;  ///< of selective recomputation; none: the framework's own
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
   double offload_optimizer = 0;  ///< fraction of master weights and moments kept in host memory
@@ -71,6 +91,7 @@ struct ParallelPlan : LayerSharding {
   std::vector<int> selective_layers;  ///< size pp if mixed, else empty; the layers after those
   bool overlap_dp = true;   ///< gradient reduction and parameter gather overlap with compute
   bool overlap_pp = false;  ///< pipeline sends overlap with compute
+  CudaGraphs cuda_graphs = CudaGraphs::none;
   /// Bytes of gradients per collective of the data-parallel reduction, in the reduced type; empty:
   /// the framework's default.
   std::optional<Bytes> bucket;
@@ -100,8 +121,8 @@ struct ParallelPlan : LayerSharding {
 [[nodiscard]] inline const LayerSharding& sharding_of(const ParallelPlan& plan) { return plan; }
 
 /// Layers of one chunk of one rank. A rank's chunks differ by at most one layer, the larger ones
-/// last; the loss behind the last chunk of the last rank counts as a layer, so that the very first
-/// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
+/// last; the loss behind the very last chunk (stage_placement.hpp) counts as a layer, so that the
+/// very first chunk (embedding) and the very last are the shorter ones. Both may be left with none.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 /// The same for a rank of `layers` layers in `vpp` chunks, `last`: the one with the loss.
 [[nodiscard]] int layers_in_chunk(int layers, int vpp, bool last, int chunk);

@@ -13,9 +13,10 @@ namespace echelon {
 
 using PlanMember =
     std::variant<int ParallelPlan::*, bool ParallelPlan::*, double ParallelPlan::*,
-                 CpComm ParallelPlan::*, Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*,
-                 RankOrder ParallelPlan::*, std::vector<int> ParallelPlan::*,
-                 std::optional<Bytes> ParallelPlan::*>;
+                 CpComm ParallelPlan::*, Dispatcher ParallelPlan::*, CudaGraphs ParallelPlan::*,
+                 Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*, RankOrder ParallelPlan::*,
+                 std::vector<int> ParallelPlan::*, std::optional<Bytes> ParallelPlan::*,
+                 RecomputeModules ParallelPlan::*>;
 
 /// What a field's values are, and so how they are read, written and offered.
 enum class PlanFieldKind {
@@ -28,6 +29,7 @@ enum class PlanFieldKind {
   share,      ///< double from 0 to 1 of the thing that `part` names: --offload optimizer=0.5
   per_stage,  ///< list of int, one for each pipeline stage
   size,       ///< bytes, or none: the framework's own
+  modules,    ///< parts of a layer, or none: the framework's own
 };
 
 struct PlanField {
@@ -66,7 +68,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 24> kRows = {{
+inline constexpr std::array<PlanField, 28> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -130,7 +132,7 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .member = &P::vpp,
      .kind = count,
      .value = "N",
-     .help = "model chunks per pipeline rank (interleaved schedule)",
+     .help = "model chunks per pipeline rank (interleaved schedule; dualpipev: 2)",
      .place_in_json = 80,
      .place_in_help = 40},
     {.key = "microbatch_group_size",
@@ -211,9 +213,21 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .kind = name,
      .value = "POLICY",
      .choices = "none selective full mixed",
-     .help = "activation recomputation policy: none, selective, full (every layer), mixed",
+     .help = "activation recomputation policy: none, selective, full (every layer), mixed; "
+             "selective:LIST names modules",
      .place_in_json = 130,
      .place_in_help = 140},
+    {.key = "recompute_modules",
+     .flag = "recompute-modules",
+     .label = "recomputed modules",
+     .title = "Modules",
+     .member = &P::recompute_modules,
+     .kind = modules,
+     .value = "LIST",
+     .help = "modules that selective recomputation repeats: a list of core_attn, layernorm, "
+             "mla_up_proj, moe_act, shared_experts, mlp, moe",
+     .place_in_json = 135,
+     .place_in_help = 145},
     {.key = "recompute_layers",
      .flag = "recompute-layers",
      .label = "recomputed layers",
@@ -242,8 +256,8 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .member = &P::schedule,
      .kind = name,
      .value = "NAME",
-     .choices = "gpipe 1f1b interleaved zb-h1",
-     .help = "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1",
+     .choices = "gpipe 1f1b interleaved zb-h1 dualpipev",
+     .help = "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, dualpipev",
      .place_in_json = 150,
      .place_in_help = 170},
     {.key = "layers_per_stage",
@@ -268,6 +282,19 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .help = "context-parallel attention: p2p (ring) or a2a (Ulysses, by heads)",
      .place_in_json = 30,
      .place_in_help = 60},
+    {.key = "dispatcher",
+     .flag = "dispatcher",
+     .label = "token dispatcher",
+     .title = "Dispatcher",
+     .member = &P::dispatcher,
+     .kind = name,
+     .in_layer_sharding = true,
+     .value = "KIND",
+     .choices = "alltoall allgather deepep hybridep",
+     .help = "exchange that brings tokens to their experts: alltoall, allgather, deepep, hybridep",
+     .aliases = "moe-token-dispatcher-type moe-dispatch",
+     .place_in_json = 55,
+     .place_in_help = 85},
     {.key = "rank_order",
      .flag = "rank-order",
      .label = "rank order",
@@ -298,8 +325,8 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .kind = listed,
      .part = "dp",
      .value = "AXES",
-     .choices = "dp tp pp dp,tp dp,pp dp,tp,pp none",
-     .help = "communication overlapped with compute: a list of dp, tp, pp, or none",
+     .choices = "dp tp pp ep dp,tp dp,pp dp,tp,pp dp,pp,ep none",
+     .help = "communication overlapped with compute: a list of dp, tp, pp, ep, or none",
      .place_in_json = 180,
      .place_in_help = 180},
     {.key = "overlap_tp",
@@ -319,6 +346,27 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .part = "pp",
      .place_in_json = 182,
      .place_in_help = 182},
+    {.key = "overlap_ep",
+     .flag = "overlap",
+     .label = "overlap of ep",
+     .member = &P::overlap_ep,
+     .kind = listed,
+     .in_layer_sharding = true,
+     .part = "ep",
+     .place_in_json = 183,
+     .place_in_help = 183},
+    {.key = "cuda_graphs",
+     .flag = "cuda-graphs",
+     .label = "CUDA graphs",
+     .title = "CUDA graphs",
+     .member = &P::cuda_graphs,
+     .kind = name,
+     .value = "SCOPE",
+     .choices = "none layers full_iteration",
+     .help = "kernels launched as CUDA graphs: none, layers (attn, mlp, moe_router, "
+             "moe_preprocess) or full_iteration",
+     .place_in_json = 220,
+     .place_in_help = 220},
     {.key = "bucket",
      .flag = "bucket",
      .label = "gradient bucket",

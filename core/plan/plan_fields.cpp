@@ -45,8 +45,8 @@ consteval std::size_t own_members() {
 /// A member more or less does not compile here: count again, and add its row to the table.
 consteval std::size_t members_of_a_sharding() {
   const LayerSharding sharding{};
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h] = sharding;
-  return 8;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j] = sharding;
+  return 10;
 }
 
 consteval std::size_t rows_in_layer_sharding() {
@@ -91,6 +91,7 @@ std::string text_of(const std::vector<int>& values) {
 std::string text_of(const std::optional<Bytes>& bytes) {
   return bytes ? fmt::format("{:.0f}", bytes->in(kByte)) : std::string();
 }
+using echelon::text_of;  // of modules
 template <class Enum>
 requires std::is_enum_v<Enum> std::string text_of(Enum value) {
   return std::string(name_of(value));
@@ -113,7 +114,9 @@ bool follows(const PlanField& field, const P& a, const P& b) {
     return both([](const P& p) { return p.shard_group == std::int64_t{p.dp} * p.cp; });
   }
   if (field.is(&P::microbatch_group)) {
-    return both([](const P& p) { return p.microbatch_group == (p.vpp > 1 ? p.pp : 1); });
+    return both([](const P& p) {
+      return p.microbatch_group == (p.schedule == ScheduleKind::interleaved ? p.pp : 1);
+    });
   }
   if (field.is(&P::sequence_parallel)) return a.tp != b.tp && (a.tp == 1 || b.tp == 1);
   if (field.is(&P::recompute_layers) || field.is(&P::selective_layers)) return both(counts_follow);
@@ -124,6 +127,7 @@ bool follows(const PlanField& field, const P& a, const P& b) {
   }
   if (field.is(&P::layers_per_stage)) return a.pp != b.pp || a.vpp != b.vpp;
   if (field.is(&P::cp_comm)) return a.cp != b.cp && b.cp == 1;
+  if (field.is(&P::dispatcher)) return a.ep != b.ep && (a.ep == 1 || b.ep == 1);
   if (field.is(&P::overlap_pp)) {
     return both([](const P& p) { return p.overlap_pp == (p.vpp > 1); });
   }
@@ -170,6 +174,10 @@ Status set_name(const PlanField& field, std::string_view name, std::string_view 
           return take(value, parse_schedule(name, where));
         } else if constexpr (std::is_same_v<Value, CpComm>) {
           return take(value, parse_cp_comm(name, where));
+        } else if constexpr (std::is_same_v<Value, Dispatcher>) {
+          return take(value, parse_dispatcher(name, where));
+        } else if constexpr (std::is_same_v<Value, CudaGraphs>) {
+          return take(value, parse_cuda_graphs(name, where));
         } else if constexpr (std::is_same_v<Value, RankOrder>) {
           return take(value, parse_rank_order(name, where));
         } else {

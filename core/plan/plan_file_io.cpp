@@ -36,6 +36,7 @@ Json job_json(const TrainingJob& job) {
            {"flash_attention", job.flash_attention},
            {"token_budget", nullptr}};
   if (job.token_budget) out["token_budget"] = finite(*job.token_budget, "the token budget");
+  if (job.expert_imbalance > 1) out["expert_imbalance"] = job.expert_imbalance;
   return out;
 }
 
@@ -64,6 +65,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   job.flash_attention = reader.boolean("flash_attention");
   if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1);
   reader.ignore({"token_budget"});
+  job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
   if (const Status read = reader.finish(); !read) return read.error();
   Result<PrecisionRecipe> recipe = find_precision(precision);
   if (!recipe) {

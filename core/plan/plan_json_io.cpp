@@ -129,9 +129,19 @@ Status read_time(const Json& object, const std::string& where, const std::string
   return Done{};
 }
 
-/// Counts of selectively recomputed layers are those of a mix; other plans have none.
-bool in_json(const PlanField& field, Recompute recompute) {
-  return !field.is(&ParallelPlan::selective_layers) || recompute == Recompute::mixed;
+/// Counts of selectively recomputed layers are those of a mix; other plans have none. Experts that
+/// are not split need no dispatcher, and most plans use no CUDA graphs.
+bool in_json(const PlanField& field, const ParallelPlan& plan) {
+  if (field.is(&ParallelPlan::dispatcher)) {
+    return plan.ep > 1 || plan.dispatcher != Dispatcher::alltoall;
+  }
+  if (field.is(&ParallelPlan::cuda_graphs)) return plan.cuda_graphs != CudaGraphs::none;
+  return !field.is(&ParallelPlan::selective_layers) || plan.recompute == Recompute::mixed;
+}
+
+/// Names that files may lack: those of plans written before there was a choice, too.
+bool may_be_missing(const PlanField& field) {
+  return field.is(&ParallelPlan::dispatcher) || field.is(&ParallelPlan::cuda_graphs);
 }
 
 /// The policy, which says what else is there. One that is none is an error later on.
@@ -163,6 +173,8 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
           // Plans without the key were written before there was a choice; null: none was made.
           if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostFieldBytes)};
           reader.ignore({key});
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          value = modules_from(reader, key);
         } else {
           (void)reader.string(key);
         }
@@ -235,6 +247,8 @@ Json value_json(const PlanField& field, const ParallelPlan& plan) {
           return name_of(value);
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           return value ? Json(whole_bytes(*value)) : Json(nullptr);
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          return modules_json(value);
         } else {
           return value;
         }
@@ -252,7 +266,7 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
     } else if (field->kind == PlanFieldKind::share) {
       Json& object = out.emplace(field->flag, Json::object()).first.value();
       if (value > 0) object[std::string(field->part)] = std::move(value);
-    } else if (in_json(*field, plan.recompute)) {
+    } else if (in_json(*field, plan) && !(field->kind == PlanFieldKind::modules && value.empty())) {
       out[json_key(*field)] = std::move(value);
     }
     if (field->is(&ParallelPlan::microbatch)) {
@@ -331,7 +345,9 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
       if (const Status read = read_share(shares, *field, where, pointer, plan); !read) {
         return read.error();
       }
-    } else if (in_json(*field, plan.recompute)) {
+    } else if (may_be_missing(*field)) {
+      reader.ignore({json_key(*field)});
+    } else if (in_json(*field, plan)) {
       read_value(reader, *field, plan);
     }
   }
@@ -345,6 +361,7 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   for (const PlanField& field : plan_fields()) {
     if (field.kind != PlanFieldKind::name) continue;
     const std::string key = json_key(field);
+    if (may_be_missing(field) && !reader.has(key)) continue;
     const Status known = set_name(field, reader.string(key), reader.pointer_to(key), plan);
     if (!known) return known.error();
   }
@@ -368,12 +385,9 @@ Result<Prediction> costs_from_json(const Json& object, const std::string& where,
   const Json& time = object_at(reader, "time");
   const Json& throughput = object_at(reader, "throughput");
   if (const Status read = reader.finish(); !read) return read.error();
-  if (const Status read = read_memory(memory, where, pointer + "/memory", costs); !read) {
-    return read.error();
-  }
-  if (const Status read = read_time(time, where, pointer + "/time", costs); !read) {
-    return read.error();
-  }
+  Status parts = read_memory(memory, where, pointer + "/memory", costs);
+  if (parts) parts = read_time(time, where, pointer + "/time", costs);
+  if (!parts) return parts.error();
   JsonReader rates(throughput, where, pointer + "/throughput");
   costs.tokens_per_second = rates.number("tokens_per_second", 0);
   costs.model_flops_per_gpu = rates.number("model_tflops_per_gpu", 0) * 1_TFLOPS;

@@ -39,6 +39,14 @@ namespace {
 /// Two 1-byte moments and, for each, one fp32 scale per block of 256 values.
 constexpr double kAdam8bitMoments = 2 * (1 + 4.0 / 256);
 
+/// Bytes of an element kept in fp8 with the scales of its block: fp32 per 128 values, and 8 bits
+/// per
+/// 32. Source: TransformerEngine d0067d0d, common/recipe: Float8BlockScaling, MXFP8BlockScaling.
+constexpr double kBlockwiseInput = 1 + 4.0 / 128;
+constexpr double kMxInput = 1 + 1.0 / 32;
+
+constexpr double kBlackwell = 10;  ///< compute capability
+
 std::vector<PrecisionRecipe> all_recipes() {
   return {
       {.name = "bf16:adam-fp32-master",
@@ -181,7 +189,44 @@ std::vector<PrecisionRecipe> all_recipes() {
        .master = 4,
        .moments = 8,
        .gathered_weight = 2,
-       .reduced_gradient = 4},
+       .reduced_gradient = 4,
+       .expert_rows = 16},
+      {.name = "mxfp8:adam-fp32-master",
+       .source = "fp8:adam-fp32-master with a scale per 32 values, for either layout "
+                 "(TransformerEngine d0067d0d; Megatron-LM --fp8-recipe mxfp8); rate and casts: "
+                 "docs/examples/gemm_profiling there, B300",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2 + 2.0 / 32,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4,
+       .fp8_rate = kMxfp8Rate,
+       .fp8_input = kMxInput,
+       .expert_rows = 32,
+       .cast = kMxfp8Cast,
+       .least_capability = kBlackwell},
+      {.name = "nvfp4:adam-fp32-master",
+       .source = "mxfp8:adam-fp32-master with 4-bit values and a scale per 16 of them; all layers, "
+                 "MFU of the fp8 peak (TransformerEngine d0067d0d; Megatron-LM --fp4-format e2m1); "
+                 "rate and casts: docs/examples/gemm_profiling there, B300",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 1 + 2.0 / 16,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4,
+       .fp8_rate = kNvfp4Rate,
+       .fp8_input = 0.5 + 1.0 / 16,
+       .expert_rows = 32,
+       .cast = kNvfp4Cast,
+       .least_capability = kBlackwell},
       {.name = "fp8:primary-weights",
        .source = "fp8:adam-fp32-master with --fp8-param-gather: a layer's weights are kept in fp8 "
                  "alone, once per layout (TransformerEngine d0067d0d, quantizer.cpp, "
@@ -193,7 +238,89 @@ std::vector<PrecisionRecipe> all_recipes() {
        .master = 4,
        .moments = 8,
        .gathered_weight = 1,
-       .reduced_gradient = 4},
+       .reduced_gradient = 4,
+       .expert_rows = 16},
+      {.name = "fp8:bf16-gradients",
+       .source =
+           "fp8:primary-weights with gradients kept and reduced in bf16, one scale per tensor "
+           "(Megatron-Bridge 067f987d, perf_recipes/_common.py, and "
+           "training/mixed_precision.py: fp8_param of current scaling)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 1,
+       .reduced_gradient = 2,
+       .expert_rows = 16,
+       .cast = kCurrentCast},
+      {.name = "fp8:precision-aware",
+       .source = "fp8:bf16-gradients with both moments kept in bf16 (Megatron-Bridge 067f987d, "
+                 "recipes of DeepSeek-V3: precision-aware optimizer)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 1,
+       .reduced_gradient = 2,
+       .expert_rows = 16,
+       .cast = kCurrentCast},
+      {.name = "fp8:blockwise",
+       .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
+                 "copies, bf16 gradients (Megatron-Bridge 067f987d, training/mixed_precision.py: "
+                 "no fp8_param, perf_recipes/_common.py)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2,
+       .fp8_input = kBlockwiseInput,
+       .expert_rows = 16,
+       .cast = kBlockwiseCast},
+      {.name = "fp8:mxfp8",
+       .source = "mxfp8, one 8-bit scale per 32 values, rows and columns apart: primary weights "
+                 "1 + 1 with their scales, gathered in bf16, bf16 gradients (Megatron-LM d98e8a64, "
+                 "arguments.py, reuse_grad_buf_for_mxfp8_param_ag; Megatron-Bridge 067f987d, "
+                 "training/mixed_precision.py, perf_recipes/_common.py)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2 * (kMxInput - 1),
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2,
+       .fp8_rate = kMxfp8Rate,
+       .fp8_input = kMxInput,
+       .expert_rows = 32,
+       .cast = kMxfp8Cast,
+       .least_capability = kBlackwell},
+      {.name = "fp8:mxfp8-muon",
+       .source = "mxfp8 with Muon: bf16 weights next to two mxfp8 copies, bf16 gradients, one fp32 "
+                 "momentum (Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py and "
+                 "perf_recipes/_common.py; v0.4, kimi_llm_pretrain.py: fp8_param_gather off)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2 * kMxInput,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 2,
+       .reduced_gradient = 2,
+       .fp8_rate = kMxfp8Rate,
+       .fp8_input = kMxInput,
+       .expert_rows = 32,
+       .cast = kMxfp8Cast,
+       .least_capability = kBlackwell},
       {.name = "fp32",
        .source = "Megatron Core user guide, Distributed Optimizer: fp32 parameters and gradients "
                  "are 16 bytes, 8 + 8/d when sharded",
@@ -220,7 +347,8 @@ std::vector<PrecisionRecipe> all_recipes() {
 }
 
 std::string default_recipe(std::string_view dtype) {
-  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8"
+  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8" || dtype == "mxfp8" ||
+                 dtype == "nvfp4"
              ? std::string(dtype) + ":adam-fp32-master"
              : std::string(dtype);
 }
@@ -234,7 +362,7 @@ const std::vector<PrecisionRecipe>& precision_recipes() {
 
 Result<PrecisionRecipe> find_precision(std::string_view name) {
   const std::string full = default_recipe(name);
-  std::vector<std::string> known = {"bf16", "fp16", "fp8"};
+  std::vector<std::string> known = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
   for (const PrecisionRecipe& recipe : precision_recipes()) {
     if (recipe.name == full) return recipe;
     known.push_back(recipe.name);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/result.hpp"
-#include "core/plan/parallel_plan.hpp"
+#include "core/plan/stage_placement.hpp"
 
 namespace echelon {
 
@@ -75,7 +75,7 @@ struct Instruction {
   std::uint32_t id = 0;  ///< its position in the rank's list
   Op op = Op::forward;
   Queue queue = Queue::compute;
-  std::optional<std::int32_t> chunk;       ///< of this rank; its stage is chunk · ranks + rank
+  std::optional<std::int32_t> chunk;       ///< of this rank; Schedule::stage gives its stage
   std::optional<std::int32_t> microbatch;  ///< none for a reduction: it is the sum over all
   std::optional<std::int32_t> unit;        ///< gather unit or gradient bucket; none: all units
   std::optional<std::int32_t> peer;        ///< pipeline rank of the other endpoint
@@ -135,8 +135,9 @@ struct Schedule {
   std::vector<Program> programs;  ///< one per pipeline rank
   bool operator==(const Schedule&) const = default;
 
+  [[nodiscard]] StagePlacement placement() const { return {kind, ranks, chunks}; }
   [[nodiscard]] std::int32_t stage(std::int32_t rank, std::int32_t chunk) const {
-    return chunk * ranks + rank;
+    return placement().stage(rank, chunk);
   }
   /// The units of its chunk that an instruction is for.
   [[nodiscard]] UnitRange units_of(const Instruction& i) const {

@@ -45,6 +45,7 @@ std::int64_t max_in_flight(const Schedule& schedule, int rank) {
       return std::min(all, 2 * (p - rank) - 1 + (v - 1) * group);
     }
     case ScheduleKind::zero_bubble_h1: return std::min(all, p);
+    case ScheduleKind::dualpipe_v: return std::min(all, 2 * p + 1);
   }
   return all;
 }
@@ -284,6 +285,12 @@ void check_form(const Schedule& s, Faults& faults) {
     faults.add(ScheduleFaultKind::malformed,
                fmt::format("groups of {} of {} microbatches in a {} schedule", s.group,
                            s.microbatches, name_of(s.kind)));
+    return;
+  }
+  if (s.kind == ScheduleKind::dualpipe_v && (s.chunks != 2 || s.ranks < 2)) {
+    faults.add(ScheduleFaultKind::malformed,
+               fmt::format("{} chunks on {} ranks in a dualpipev schedule, which has 2 on several",
+                           s.chunks, s.ranks));
     return;
   }
   for (int rank = 0; rank < s.ranks; ++rank) {

@@ -35,9 +35,19 @@ bool any_of(Op op, std::initializer_list<Op> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
-/// Whether `reader` may read the value that `writer` wrote.
-bool may_read(const Instruction& reader, const Instruction& writer) {
-  if (reader.chunk != writer.chunk) return false;
+bool is_forward(Op op) { return op == Op::forward; }
+bool is_input_gradient(Op op) { return any_of(op, {Op::backward, Op::backward_input}); }
+
+/// Whether `reader` of a rank may read the value that `writer` wrote.
+bool may_read(const Schedule& s, int rank, const Instruction& reader, const Instruction& writer) {
+  if (reader.chunk != writer.chunk) {
+    // Between two stages of one rank: an activation goes up, its gradient down.
+    if (!reader.chunk || !writer.chunk || reader.microbatch != writer.microbatch) return false;
+    const int up = s.stage(rank, *reader.chunk) - s.stage(rank, *writer.chunk);
+    const bool computes = is_input_gradient(reader.op) || reader.op == Op::backward_weight;
+    return up == 1 ? is_forward(writer.op) && (is_forward(reader.op) || computes)
+                   : up == -1 && is_input_gradient(writer.op) && is_input_gradient(reader.op);
+  }
   if (writer.op == Op::gather_parameters) {
     return reader.unit == writer.unit &&
            any_of(reader.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight,
@@ -100,7 +110,7 @@ class BufferWalk {
       return;
     }
     const Instruction& writer = at(*held.writer);
-    if (!may_read(i, writer)) {
+    if (!may_read(s_, rank_, i, writer)) {
       faults_.add(buffer_overwritten, fmt::format("{} reads {} buffer {}, which holds the output "
                                                   "of {}",
                                                   name(i), kind(b), b, name(writer)));
@@ -127,11 +137,13 @@ class BufferWalk {
   }
 
   /// Requires that `i` reads a value written by one of `ops` of its own chunk and microbatch.
-  void require_input(const Instruction& i, std::initializer_list<Op> ops) {
+  void require_input(const Instruction& i, std::initializer_list<Op> ops, int chunks_away = 0) {
     for (const std::int32_t b : i.reads) {
       const Held& held = holds_[static_cast<std::size_t>(b)];
       if (!held.writer) continue;
-      if (any_of(at(*held.writer).op, ops) && may_read(i, at(*held.writer))) return;
+      const Instruction& writer = at(*held.writer);
+      if (!any_of(writer.op, ops) || !may_read(s_, rank_, i, writer)) continue;
+      if (*writer.chunk - *i.chunk == chunks_away) return;
     }
     faults_.add(missing_dependency,
                 fmt::format("{} does not read the output of {}", name(i), name_of(*ops.begin())));
@@ -144,17 +156,22 @@ class BufferWalk {
     const UnitRange units = s_.units_of(i);
     const bool first_unit = units.first == 0;
     const bool last_unit = units.end == s_.units;
-    const bool messages = s_.ranks > 1;
+    const auto local = [&](int below) {  // a boundary inside the rank
+      return below >= 0 && below < last && s_.ranks > 1 && !s_.placement().sends(below);
+    };
+    const bool from_below = stage > 0 && s_.placement().sends(stage - 1);
     switch (i.op) {
       case Op::forward:
         if (first_unit && stage == 0) require_input(i, {Op::load_batch});
-        if (first_unit && stage > 0 && messages) require_input(i, {Op::recv_activation});
+        if (first_unit && from_below) require_input(i, {Op::recv_activation});
+        if (first_unit && local(stage - 1)) require_input(i, {Op::forward}, -1);
         if (!first_unit) require_input(i, {Op::forward});
         break;
       case Op::backward:
       case Op::backward_input:
         require_input(i, {Op::forward});
-        if (last_unit && stage < last && messages) require_input(i, {Op::recv_gradient});
+        if (last_unit && s_.placement().sends(stage)) require_input(i, {Op::recv_gradient});
+        if (last_unit && local(stage)) require_input(i, {Op::backward, Op::backward_input}, +1);
         break;
       case Op::backward_weight: require_input(i, {Op::backward_input}); break;
       case Op::send_activation: require_input(i, {Op::forward}); break;

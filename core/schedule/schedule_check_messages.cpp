@@ -32,19 +32,22 @@ std::vector<Endpoint> all_endpoints(const Schedule& s) {
 
 bool is_backward(Op op) { return op == Op::send_gradient || op == Op::recv_gradient; }
 
-/// The neighbour that sends or receives a message.
-int neighbour(const Schedule& s, int rank, Op op) {
-  const bool up = is_send(op) != is_backward(op);  // activations go up, gradients down
-  return up ? (rank + 1) % s.ranks : (rank + s.ranks - 1) % s.ranks;
+/// The rank at the other end of a message.
+int neighbour(const Schedule& s, int rank, const Instruction& i) {
+  const bool up = is_send(i.op) != is_backward(i.op);  // activations go up, gradients down
+  return s.placement().rank_of(s.stage(rank, *i.chunk) + (up ? 1 : -1));
 }
 
 /// Checks a send and a receive of the same message.
 void check_pair(const Schedule& s, const Endpoint& a, const Endpoint& b, Faults& faults) {
   for (const Endpoint* end : {&a, &b}) {
     const Instruction& i = *end->instruction;
-    if (i.peer == neighbour(s, end->rank, i.op)) continue;
+    if (i.peer == neighbour(s, end->rank, i)) continue;
     faults.add(unmatched_message, fmt::format("{} names rank {} as its peer; its neighbour is {}",
-                                              end->name(), *i.peer, neighbour(s, end->rank, i.op)));
+                                              end->name(), *i.peer, neighbour(s, end->rank, i)));
+  }
+  if (a.rank == b.rank) {
+    faults.add(unmatched_message, fmt::format("{} is a message to its own rank", a.name()));
   }
   const Instruction& x = *a.instruction;
   const Instruction& y = *b.instruction;
@@ -77,7 +80,7 @@ void check_members(const Schedule& s, const Endpoint* first, const Endpoint* las
   if (family == 4) return;
   std::vector<int> expected;
   for (int rank = 0; rank < s.ranks; ++rank) {
-    if (family == 2 || rank == 0 || rank == s.ranks - 1) expected.push_back(rank);
+    if (family == 2 || rank == 0 || rank == s.placement().last_rank()) expected.push_back(rank);
   }
   bool same = members == static_cast<std::ptrdiff_t>(expected.size());
   for (std::size_t k = 0; same && k < expected.size(); ++k) {
@@ -101,8 +104,11 @@ void check_matching(const Schedule& s, std::vector<Endpoint> ends, Faults& fault
     messages += ends[at].operation.family <= 1 ? 1 : 0;
     at = next;
   }
-  const std::int64_t stages = std::int64_t{s.ranks} * s.chunks;
-  const std::int64_t needed = s.ranks == 1 ? 0 : 2 * (stages - 1) * s.microbatches;
+  std::int64_t boundaries = 0;
+  for (int stage = 0; stage < s.ranks * s.chunks; ++stage) {
+    boundaries += s.placement().sends(stage) ? 1 : 0;
+  }
+  const std::int64_t needed = 2 * boundaries * s.microbatches;
   if (messages < needed) {
     faults.add(unmatched_message, fmt::format("{} of {} messages between stages are missing",
                                               needed - messages, needed));

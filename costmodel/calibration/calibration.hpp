@@ -1,16 +1,18 @@
 // Calibration: the rates that no data sheet gives. The only place of fitted numbers.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/units.hpp"
 #include "core/plan/cost.hpp"
+#include "costmodel/calibration/memory_band.hpp"
 
 namespace echelon {
 
 /// Rates of one (GPU, framework) pair. Efficiencies are fractions of the data-sheet peak.
-/// Every field has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
+/// Every rate has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
 struct Calibration {
   std::string name;
   std::string gpu_family;  ///< "hopper", "ampere" ... or a full GPU name
@@ -20,9 +22,9 @@ struct Calibration {
 
   // Device
   double kernel_speed_factor =
-      1;  ///< rates of GEMMs, attention and element-wise kernels times this
-  double moe_speed_factor =
-      1;  ///< … of a layer of experts times this: permutations, small products
+      1;                         ///< rates of GEMMs, attention and element-wise kernels times this
+  double moe_speed_factor = 1;   ///< … of the routed experts times this: what their shapes do not
+                                 ///< say of permutations and grouped GEMMs
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
   double power_reference = 0;    ///< board power per bf16 peak of the GPU it belongs to, W per
                                  ///< TFLOP/s; 0: power plays no part (rates.hpp)
@@ -80,12 +82,12 @@ struct Calibration {
   Bytes gemm_workspace;
   Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
                           ///< 0: it needs nothing
-  Bytes fits_margin;      ///< a plan must stay this far below the device's memory to run
 
   // Honesty
   double time_band =
       0;  ///< β: 80 % of measured steps lie between step / (1 + β) and step · (1 + β)
-  double memory_band = 0;
+  /// How far the memory that runs need lies from the predicted one; none: memory_band_of() assumes.
+  std::optional<MemoryBand> memory_band{};
 
   struct Source {
     std::string field;

@@ -54,9 +54,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
     {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
     {"attention_parts", &C::attention_parts, "MiB", 0, 1e6},
-    {"fits_margin", &C::fits_margin, "MiB", 0, 1e6},
     {"time_band", &C::time_band, "ratio", 0, 1},
-    {"memory_band", &C::memory_band, "ratio", 0, 1},
 });
 
 }  // namespace

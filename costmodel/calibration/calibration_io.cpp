@@ -1,5 +1,6 @@
 #include "costmodel/calibration/calibration_io.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -17,8 +18,9 @@
 namespace echelon {
 namespace {
 
-/// Schema 1 calls some rates otherwise: CalibrationField::schema1_key.
-constexpr int kSchema = 2;
+/// Schema 1 calls some rates otherwise: CalibrationField::schema1_key. Up to schema 2 a file has no
+/// memory band but a margin: read_margin().
+constexpr int kSchema = 3;
 constexpr const char* kByCores = "calibrations by cores";
 
 const EmbeddedFile* find_shipped(std::string_view name) {
@@ -46,6 +48,47 @@ Result<Calibration> read_base(JsonReader& reader) {
                        "the name of a shipped calibration", did_you_mean(base, names));
   }
   return parse_calibration(file->content, "shipped calibration " + base);
+}
+
+/// The margin of schema 2, below the memory of a GPU, that plans had to keep in order to run. All
+/// margins but 0 were read from runs on GPUs of 79.2 GiB: the band has the same share as bias, so
+/// that plans fit there with P = 1/2 where they did before, and the usual width, assumed.
+void read_margin(JsonReader& rates, Calibration& out, Status& status) {
+  constexpr double kMemory = 79.2 * 1024;  // MiB
+  constexpr double kSpread = 0.05;
+  rates.ignore({"memory_band"});  // was never used
+  const Json* entry = rates.member("fits_margin");
+  if (entry == nullptr || !entry->is_object()) return;
+  JsonReader one(*entry, rates.where(), "/rates/fits_margin");
+  const double margin = one.number("value", 0, kMemory / 2);
+  one.ignore({"unit", "source"});
+  if (Status done = one.finish(); !done && status.ok()) status = done;
+  if (!status.ok() || margin == 0) return;
+  out.memory_band = MemoryBand{MemoryBandKind::assumed, -std::log(1 - margin / kMemory), kSpread,
+                               "the margin of a file of schema 2"};
+}
+
+void read_band(JsonReader& reader, Calibration& out, Status& status) {
+  const Json* entry = reader.member("memory_band");
+  if (entry == nullptr) return;
+  if (!entry->is_object()) {
+    reader.fail("memory_band", "not an object",
+                "{\"kind\": …, \"bias\": …, \"spread\": …, \"source\": …}");
+    return;
+  }
+  JsonReader one(*entry, reader.where(), "/memory_band");
+  MemoryBand band;
+  const std::string kind =
+      one.choice("kind", {kMemoryBandKinds[0], kMemoryBandKinds[1], kMemoryBandKinds[2]});
+  for (const MemoryBandKind each :
+       {MemoryBandKind::measured, MemoryBandKind::extrapolated, MemoryBandKind::assumed}) {
+    if (kind == name_of(each)) band.kind = each;
+  }
+  band.bias = one.number("bias", -kMostMemoryBias, kMostMemoryBias);
+  band.spread = one.number("spread", kLeastMemorySpread, kMostMemorySpread);
+  band.source = one.string("source");
+  if (Status done = one.finish(); !done && status.ok()) status = done;
+  out.memory_band = std::move(band);
 }
 
 void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out, Status& status) {
@@ -79,6 +122,7 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
     set_rate(out, field, value);
     set_source(out, field, std::move(source));
   }
+  if (schema < kSchema) read_margin(all, out, status);
   if (Status done = all.finish(); !done && status.ok()) status = done;
 }
 
@@ -101,6 +145,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where) {
   out.fitted_to = reader.string("fitted_to");
   Status nested = Done{};
   read_rates(reader, schema, !extends, out, nested);
+  if (schema == kSchema) read_band(reader, out, nested);
   if (Status done = reader.finish(); !done) return done.error();
   if (!nested) return nested.error();
   return out;
@@ -218,15 +263,22 @@ Json json_of(const Calibration& c) {
     }
     rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
   }
-  return Json{{"schema", kSchema},
-              {"kind", "calibration"},
-              {"name", c.name},
-              {"extends", "generic"},  // for rates that later versions add
-              {"gpu", c.gpu_family},
-              {"framework", c.framework},
-              {"evidence", std::string(name_of(c.evidence))},
-              {"fitted_to", c.fitted_to},
-              {"rates", rates}};
+  Json out{{"schema", kSchema},
+           {"kind", "calibration"},
+           {"name", c.name},
+           {"extends", "generic"},  // for rates that later versions add
+           {"gpu", c.gpu_family},
+           {"framework", c.framework},
+           {"evidence", std::string(name_of(c.evidence))},
+           {"fitted_to", c.fitted_to},
+           {"rates", rates}};
+  if (c.memory_band) {
+    out["memory_band"] = {{"kind", std::string(name_of(c.memory_band->kind))},
+                          {"bias", c.memory_band->bias},
+                          {"spread", c.memory_band->spread},
+                          {"source", c.memory_band->source}};
+  }
+  return out;
 }
 
 }  // namespace

@@ -8,27 +8,43 @@ namespace echelon {
 
 /// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
-  const auto kept = [&](const LayerCosts& layer, int LayerCounts::*kind) {
+  const auto kept = [&](const LayerCosts& layer, const RecomputedPart& part,
+                        int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;
     const int selective = stage.selective.*kind;
     return (stage.layers.*kind - full - selective) * layer.saved +
-           selective * layer.saved_selective + full * costs_.layer_input;
+           selective * (layer.saved - part.freed) + full * costs_.layer_input;
   };
-  return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
+  return kept(costs_.dense, dense_part_, &LayerCounts::dense) +
+         kept(costs_.moe, moe_part_, &LayerCounts::moe);
 }
 
-/// Whole microbatches whose activations a stage holds at its peak.
+/// Whole microbatches whose activations a stage holds at its peak. Where a forward runs beside a
+/// backward, its chunk is built while another's is freed: one more. Source: Megatron-LM d98e8a64,
+/// core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
 double StageModel::in_flight(const Stage& stage) const {
-  return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
-                                              microbatches_, plan_.group_size())) /
-         plan_.vpp;
+  const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                               microbatches_, plan_.group_size());
+  const std::int64_t more = plan_.overlap_ep ? 1 : 0;
+  return static_cast<double>(std::min(chunks + more, microbatches_ * plan_.vpp)) / plan_.vpp;
+}
+
+/// What captured graphs of layers keep besides the layers' tensors: static inputs and outputs and
+/// the graph itself, one for the forward and one for the backward of each layer, and with pipeline
+/// stages of each microbatch in flight. Source: Megatron-LM d98e8a64, docs/cuda_graph.md; about
+/// 7 GB of DeepSeek-V3 on 256 GB200 (Megatron-Core MoE report, arXiv 2603.07685, as quoted), 60
+/// layers of microbatches in flight: 58 MB each.
+Bytes StageModel::graphs(const Stage& stage) const {
+  if (plan_.cuda_graphs != CudaGraphs::layers) return Bytes{};
+  constexpr double kOfGraph = 58e6;
+  const double copies = plan_.pp > 1 ? in_flight(stage) : 1.0;
+  return Bytes{2 * kOfGraph * stage.layers.total() * copies};
 }
 
 /// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk); of
 /// layers of two kinds the same share of each. Recomputed are the stage's first layers where its
 /// stages may differ (runtime: recomputed_layers), else equally many of each chunk (Megatron-LM:
-/// recompute_num_layers counts within a chunk). Its index is the stage's for the chunk with the
-/// embedding or the loss, else that of a stage past the last.
+/// recompute_num_layers counts within a chunk).
 Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const int v = plan_.vpp;
   if (v == 1) return stage;
@@ -51,11 +67,19 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   };
   const int full = of_chunk(stage.recomputed.total());
   const int both = of_chunk(stage.recomputed.total() + stage.selective.total());
-  const bool end = (first(stage) && chunk == 0) || (last(stage) && chunk == v - 1);
-  return {.index = end ? stage.index : plan_.pp,
+  return {.index = stage.index,
           .layers = counts(before, before + size),
           .recomputed = counts(before, before + full),
-          .selective = counts(before + full, before + both)};
+          .selective = counts(before + full, before + both),
+          .chunk = chunk};
+}
+
+/// Microbatches of one chunk whose activations a stage s of DualPipeV holds when all its chunks in
+/// flight are most, 2pp + 1: 2pp − s of the first, s + 1 of the second. They are reached by the
+/// first pair of a forward and a backward. Source: compute_order.hpp. Checked by:
+/// tests/costmodel/memory/stage_memory_test.cpp, against the order instruction by instruction.
+double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
+  return chunk == 0 ? 2 * plan_.pp - stage.index : stage.index + 1;
 }
 
 /// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
@@ -71,8 +95,13 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
     if (!two_kinds) return kept_by_layers(part);
     return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
   };
-  return fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp, stage.index,
-                           microbatches_, plan_.group_size());
+  if (plan_.schedule == ScheduleKind::dualpipe_v) {
+    return dualpipe_in_flight(stage, 0) * kept(0) + dualpipe_in_flight(stage, 1) * kept(1);
+  }
+  const Bytes fullest = fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp,
+                                          stage.index, microbatches_, plan_.group_size());
+  if (!plan_.overlap_ep) return fullest;
+  return std::min(fullest + kept(0), static_cast<double>(microbatches_) * all);
 }
 
 /// Microbatches whose logits exist at once. All but GPipe run the loss's backward right after its
@@ -94,12 +123,13 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
     case 2:  // two layers' gradients on their way to the reduction
       return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
     case 3: {
+      if (cost_model_.framework().reduces_once(plan_)) {  // a layer's gradients on their way
+        return Bytes{all * recipe_.gathered_weight + unit * recipe_.reduced_gradient};
+      }
       // Two gathered layers (running and prefetched), one layer's gradients before and during the
       // reduction, and the embedding and head, which stay gathered from forward to backward.
       double ends = first(stage) ? costs_.embedding_parameters : 0.0;
-      if (last(stage)) {
-        ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
-      }
+      if (last(stage)) ends += head_parameters(stage);
       return Bytes{2 * unit * recipe_.gathered_weight +
                    unit * (recipe_.gathered_weight + recipe_.reduced_gradient) +
                    ends * recipe_.gathered_weight};
@@ -126,7 +156,8 @@ Bytes StageModel::held(const Stage& stage) const {
 /// keep of the microbatches in flight (K) and of buffers of buckets (B):
 ///
 ///   loss's backward      K + H + T + Z    H  logits and their gradients, on the last stage
-///   a layer's backward   K + R + T + Z    R  the layer being recomputed, T its largest transient
+///   a layer's backward   K + R + T + Z    R  the layer being recomputed, or all that its modules
+///                                            freed; T its largest transient
 ///   optimizer's step     C + G            C  copies of gradients, G  ZeRO-1's gathered weights
 ///
 /// Z are buffers of ZeRO-2/3 and tensors that wait for collectives. The logits are gone before the
@@ -141,7 +172,10 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
                       recipe_.reduced_gradient};
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
-  if (first(stage)) kept += in_flight(stage) * costs_.embedding_saved;
+  if (first(stage)) {
+    const bool v = plan_.schedule == ScheduleKind::dualpipe_v;
+    kept += (v ? dualpipe_in_flight(stage, 0) : in_flight(stage)) * costs_.embedding_saved;
+  }
   const bool has_moe = stage.layers.moe > 0;
   LayerCounts again = stage.recomputed;
   if (framework.selective_per_operator) again += stage.selective;
@@ -150,7 +184,12 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
                                    has_moe ? costs_.moe.transient : Bytes{});
   Moving layer{.activations = kept, .workspace = transient, .communication = pending};
   Moving loss = layer;
-  if (again.total() > 0) layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
+  if (again.total() > 0) {
+    layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
+  } else if (stage.selective.total() > 0 && !framework.recompute_modules.empty()) {
+    layer.workspace += std::max(stage.selective.dense > 0 ? dense_part_.freed : Bytes{},
+                                stage.selective.moe > 0 ? moe_part_.freed : Bytes{});
+  }
   if (last(stage)) {
     layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
     loss.activations += logits_in_flight(stage) * costs_.head_saved;
@@ -173,16 +212,26 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
   out.weights = Bytes{owned(p, 3) * recipe_.weight};
+  // FSDP that does not reshard: wide shards, which are the master, next to narrow whole weights.
+  if (plan_.zero == 2 && recipe_.gathered_weight < recipe_.weight) {
+    out.weights =
+        Bytes{owned(p, 2) * recipe_.weight + (p.replicated + p.experts) * recipe_.gathered_weight};
+  }
   if (plan_.zero < 3) {
     out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
   }
   const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
+  // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
+  // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.
+  if (cost_model_.framework().reduces_once(plan_)) {
+    out.gradients += Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
+  }
   out.optimizer =
       Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
   const Moving moving = largest_moment(stage, p);
   out.activations = moving.activations;
-  out.workspace = moving.workspace + c_.gemm_workspace;
+  out.workspace = moving.workspace + c_.gemm_workspace + graphs(stage);
   if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0) {
     const LayerCosts& widest = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
     out.workspace += Bytes{2 * (widest.parameters + widest.experts)};

@@ -10,7 +10,8 @@ double causal_keys(const ModelSpec& model, double sequence) {
   const double full = sequence / 2;
   if (model.sliding_window <= 0 || model.sliding_window >= sequence) return full;
   const double w = model.sliding_window;
-  const double share = static_cast<double>(model.windowed_layers) / model.layers;
+  const double share =
+      static_cast<double>(model.windowed_layers) / (model.layers - model.delta.layers);
   return share * w * (1 - w / (2 * sequence)) + (1 - share) * full;
 }
 
@@ -92,14 +93,24 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
   list.push(context);
 }
 
+/// A norm over all heads, which tensor parallelism splits: the ranks add up the squares of a
+/// token's queries and of its keys, backward their products with the gradient. Source: vLLM's
+/// MiniMaxText01RMSNormTP, which reduces the variance.
+void push_norm_reduction(OperatorList& list, const Shapes& s) {
+  using enum CollectiveKind;
+  list.push(collective("qk_norm_reduce", all_reduce, all_reduce, 2 * s.w * s.T, false));
+}
+
 /// Projections into the heads: one GEMM from the hidden state.
 void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, LayerSharding sharding) {
   push_column_entry(list, "qkv_gather", s, sharding);
-  list.push(gemm("qkv", s.T, s.q + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
+  const double gate = model.attention_output_gate ? s.q : 0;
+  list.push(gemm("qkv", s.T, s.q + gate + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
   const double heads = s.T * (s.q + s.kv);
-  if (model.qk_norm) {
+  if (model.qk_norm || model.qk_norm_all_heads) {
     list.push(elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
   }
+  if (model.qk_norm_all_heads && sharding.tp > 1) push_norm_reduction(list, s);
   if (model.position == PositionEmbedding::rope) {
     list.push(elementwise("rope", 2 * s.e * heads, 2 * s.e * heads, 0));
   }
@@ -116,13 +127,14 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
   double input = s.kept * s.Ts * s.h;
   if (rank_q > 0) {
     list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
-    input = 0;  // shared with the keys' and values' projection
+    if (s.kept >= s.e) input = 0;  // shared with the keys' and values' projection; fp8: two copies
     list.push(elementwise("q_latent_norm", 2 * s.e * s.Ts * rank_q, 4 * s.e * s.Ts * rank_q,
                           s.e * s.Ts * rank_q));
   }
   list.push(gemm("kv_down", s.Ts, rank_kv + mla.qk_rope_head_dim, s.h, input, s.e));
+  // What the down projection made, the part to rotate with it.
   list.push(elementwise("kv_latent_norm", 2 * s.e * s.Ts * rank_kv, 4 * s.e * s.Ts * rank_kv,
-                        s.e * s.Ts * rank_kv));
+                        s.e * s.Ts * (rank_kv + mla.qk_rope_head_dim)));
   if (sharding.tp > 1 &&
       sharding.sequence_parallel) {  // the latents, not the hidden state, are gathered
     using enum CollectiveKind;
@@ -155,9 +167,14 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
     push_materialised_attention(list, model, s, buffers);
   }
   push_context_exit(list, s, sharding);
-  // Attention also saves its output; an 8-bit copy for the projection is additional.
-  const double output = s.kept < s.e ? s.e + s.kept : s.e;
-  list.push(gemm("projection", s.T, s.h, s.o, output * s.T * s.o, s.e));
+  if (model.attention_output_gate) {  // keeps its two factors: attention's output and the gate
+    const double output = s.e * s.T * s.o;
+    list.push(elementwise("attention_gate", 3 * output, 5 * output, 2 * output));
+  }
+  // Attention's output too, which the projection shares in fp8 jobs as well. Source: Megatron-LM
+  // core_v0.16.1, core/transformer/attention.py, set_save_original_input (not with delayed
+  // scaling).
+  list.push(gemm("projection", s.T, s.h, s.o, s.e * s.T * s.o, s.e));
   push_row_exit(list, "projection_reduce", s, sharding);
 }
 

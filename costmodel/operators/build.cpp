@@ -21,9 +21,11 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework
           .sequence = static_cast<double>(job.sequence),
           .e = activation_width(job.precision.compute),
           .kept = job.precision.compute == Dtype::fp8 && framework.saves_fp8_inputs
-                      ? 1.0
+                      ? job.precision.fp8_input
                       : activation_width(job.precision.compute),
-          .w = statistics_width(job.precision.compute)};
+          .w = statistics_width(job.precision.compute),
+          .imbalance = job.expert_imbalance,
+          .expert_rows = static_cast<double>(job.precision.expert_rows)};
 }
 
 Operator gemm(std::string_view name, double m, double n, double k, double saved, double e,

@@ -16,8 +16,10 @@ namespace echelon::operators {
 /// Shapes shared by all operators of one sharding.
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
-  double kept;  // bytes per element of a GEMM input that waits for its weight gradient
-  double w;     // … of statistics: maxima, sums of exponentials
+  double kept;         // bytes per element of a GEMM input that waits for its weight gradient
+  double w;            // … of statistics: maxima, sums of exponentials
+  double imbalance;    // rows of the fullest rank's experts over the mean
+  double expert_rows;  // unit that an expert's rows are padded to
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
@@ -60,6 +62,9 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
 // The parts of a layer between its norms, each in the file of its name.
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                     const Framework& framework, const Shapes& s, LayerSharding sharding);
+/// What a gated delta net does instead of attention (delta_net.cpp).
+void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                    LayerSharding sharding);
 void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding);
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
@@ -69,7 +74,9 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& frame
 ///   once
 ///                            by each tp rank for its 1/tp)
 ///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
-///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
+///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward (of which DeepEP and
+///                            HybridEP send a part: costmodel/collectives/expert_exchange.hpp)
+///   all-gather payload       2·T'·h·ep bytes, with the allgather dispatcher
 /// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);
@@ -78,5 +85,8 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
 /// results that it always recomputes (recompute.cpp).
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
                         const Shapes& s);
+/// What each recomputed module drops and repeats, where the framework has modules
+/// (recompute_modules.cpp).
+void mark_modules(OperatorList& list, const ModelSpec& model, LayerKind kind);
 
 }  // namespace echelon::operators

@@ -26,12 +26,17 @@ Bytes OperatorList::transient() const {
 }
 
 OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
-                             const Framework& framework, LayerSharding sharding, LayerKind kind) {
+                             const Framework& framework, LayerSharding sharding, LayerKind kind,
+                             TokenMixer mixer) {
   using namespace operators;
   const Shapes s = shapes_of(model, job, framework, sharding);
   OperatorList list;
   list.push(norm("input_norm", s));
-  push_attention(list, model, job, framework, s, sharding);
+  if (mixer == TokenMixer::delta_net) {
+    push_delta_net(list, model, s, sharding);
+  } else {
+    push_attention(list, model, job, framework, s, sharding);
+  }
   if (model.post_norms) list.push(norm("attention_output_norm", s));
   list.push(residual("attention_residual", s, model.hidden_dropout));
   if (!model.parallel_block) list.push(norm("post_attention_norm", s));
@@ -43,6 +48,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
   mark_recomputation(list, model, framework, s);
+  if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   return list;
 }
 

@@ -1,7 +1,20 @@
 // Routed and shared experts of a layer.
+#include <cmath>
+
 #include "costmodel/operators/build.hpp"
 
 namespace echelon::operators {
+namespace {
+
+/// Rows that a rank's experts compute: those of equal loads times the imbalance, of each expert
+/// rounded up to the unit that fp8 GEMMs ask for.
+double padded_rows(double balanced, double experts, const Shapes& s) {
+  const double each = balanced * s.imbalance / experts;
+  return s.expert_rows > 1 ? experts * std::ceil(each / s.expert_rows) * s.expert_rows
+                           : experts * each;
+}
+
+}  // namespace
 
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding) {
@@ -14,31 +27,42 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
   router.wide = true;
   list.push(router);
-  list.push(elementwise("top_k", 3 * logits, 2 * logits, logits));
-  list.push(elementwise("permute", 2 * bytes, 2 * bytes, 0));
-  const auto exchange = [&](std::string_view name) {
-    if (sharding.ep > 1) {
-      list.push(collective(name, all_to_all, all_to_all, bytes, false, Axis::ep));
-    }
-  };
-  exchange("dispatch");
+  const std::size_t first = list.view().size();
+  // Kept: fp32 logits and probabilities and the map of chosen experts; for each row its
+  // probability before and after the permutation, in fp32.
+  list.push(elementwise("top_k", 3 * logits, 2 * logits, 3 * logits));
+  list.push(elementwise("permute", 2 * bytes, 2 * bytes, 8 * rows));
+  // Allgather collects all tokens of the group and keeps those of the own experts; others send
+  // each token to its experts.
+  const bool gathers = sharding.ep > 1 && sharding.dispatcher == Dispatcher::allgather;
+  const double gathered = s.e * own * s.h * sharding.ep;
+  const double spread = (gathers ? gathered : bytes) * sharding.etp;
+  if (gathers) {
+    list.push(collective("dispatch", all_gather, reduce_scatter, gathered, false, Axis::ep));
+  } else if (sharding.ep > 1) {
+    list.push(collective("dispatch", all_to_all, all_to_all, bytes, false, Axis::ep));
+  }
   if (sharding.etp > 1) {
-    list.push(collective("expert_gather", all_gather, reduce_scatter, bytes * sharding.etp, false,
-                         Axis::etp));
+    list.push(collective("expert_gather", all_gather, reduce_scatter, spread, false, Axis::etp));
   }
   // A grouped GEMM: as many products as local experts, each over its share of the rows. The tiles
   // of all products fill the device together; ragged edges cost a little more.
-  const double local = rows * sharding.etp;
+  const double experts = static_cast<double>(moe.experts) / sharding.ep;
+  const double local = padded_rows(rows * sharding.etp, experts, s);
   const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
   push_projections(list, model, framework, s, {"expert_up", "expert_activation", "expert_down"},
-                   local, f, s.kept * local * s.h, 0,
-                   static_cast<double>(moe.experts) / sharding.ep);
+                   local, f, s.kept * local * s.h, 0, experts);
   if (sharding.etp > 1) {
-    list.push(collective("expert_reduce", reduce_scatter, all_gather, bytes * sharding.etp, false,
-                         Axis::etp));
+    list.push(collective("expert_reduce", reduce_scatter, all_gather, spread, false, Axis::etp));
   }
-  exchange("combine");
-  list.push(elementwise("unpermute", 2 * bytes, 2 * bytes, bytes));
+  if (gathers) {
+    list.push(collective("combine", reduce_scatter, all_gather, gathered, false, Axis::ep));
+  } else if (sharding.ep > 1) {
+    list.push(collective("combine", all_to_all, all_to_all, bytes, false, Axis::ep));
+  }
+  list.push(
+      elementwise("unpermute", 2 * bytes, 2 * bytes, framework.saves_expert_output ? bytes : 0.0));
+  for (Operator& op : list.edit().subspan(first)) op.routed = true;
   if (moe.shared_ffn_hidden > 0) {
     push_column_entry(list, "shared_gather", s, sharding);
     push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},

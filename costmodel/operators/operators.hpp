@@ -32,14 +32,17 @@ struct Operator {
   Bytes backward_traffic;
   int forward_kernels = 0;
   int backward_kernels = 0;
-  Bytes saved;                  ///< kept for the backward pass
-  double span = 0;              ///< attention: keys one kernel sees
-  bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
-  bool attention_core = false;  ///< scores to context
-  Bytes kept;                   ///< … of `saved` under the framework's selective recomputation
-  double repeated = 0;          ///< share of the forward that recomputation then repeats
-  Bytes transient;              ///< gradients alive while its backward runs
-  Axis axis = Axis::tp;         ///< over whose group a collective runs: tp, cp, ep or etp
+  Bytes saved;                   ///< kept for the backward pass
+  double span = 0;               ///< attention: keys one kernel sees
+  bool wide = false;             ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
+  bool attention_core = false;   ///< scores to context
+  bool routed = false;           ///< a kernel of the routed experts: works on tokens by expert
+  Bytes kept;                    ///< … of `saved` under the framework's selective recomputation
+  double repeated = 0;           ///< share of the forward that recomputation then repeats
+  RecomputeModules freed_by;     ///< recomputed modules of which any drops `saved` …
+  RecomputeModules repeated_by;  ///< … and repeats the forward
+  Bytes transient;               ///< gradients alive while its backward runs
+  Axis axis = Axis::tp;          ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;                  ///< full tensor of the collective
@@ -65,7 +68,8 @@ class OperatorList {
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
                                            const Framework& framework, LayerSharding sharding,
-                                           LayerKind kind = LayerKind::dense);
+                                           LayerKind kind = LayerKind::dense,
+                                           TokenMixer mixer = TokenMixer::attention);
 /// Word (and position) embedding on the first stage.
 [[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
                                                const Framework& framework, LayerSharding sharding);
@@ -79,7 +83,8 @@ class OperatorList {
 /// Parameters of one layer on one tensor-parallel rank without its routed experts; if there are
 /// fewer kv heads than tp, they are replicated.
 [[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
-                                               LayerKind kind = LayerKind::dense);
+                                               LayerKind kind = LayerKind::dense,
+                                               TokenMixer mixer = TokenMixer::attention);
 /// Routed experts of one layer on one rank of the expert grid.
 [[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model,
                                                 const LayerSharding& sharding);

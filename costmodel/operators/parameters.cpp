@@ -11,17 +11,19 @@ double padded_vocab(const ModelSpec& model, const Framework& framework, int tp) 
   return std::ceil(model.vocab / unit) * unit;
 }
 
-double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind) {
-  const ModelSpec::LayerParameters all = model.layer_parameters(kind);
+double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind, TokenMixer mixer) {
+  const ModelSpec::LayerParameters all = model.layer_parameters(kind, mixer);
   const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
                                              all.shared_expert_matrices + all.sharded_vectors) /
                          tp;
+  const auto on_every_rank = static_cast<double>(all.replicated + all.latent_matrices + all.router);
+  if (mixer == TokenMixer::delta_net) return sharded + on_every_rank;
   // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
   // head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
   const double copies =
       2 * surplus * model.head_dim * (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
-  return sharded + copies + static_cast<double>(all.replicated + all.latent_matrices + all.router);
+  return sharded + copies + on_every_rank;
 }
 
 double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& sharding) {

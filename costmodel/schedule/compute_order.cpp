@@ -1,5 +1,8 @@
 #include "costmodel/schedule/compute_order.hpp"
 
+#include <array>
+#include <utility>
+
 namespace echelon {
 namespace {
 
@@ -56,13 +59,89 @@ std::vector<ComputeStep> zero_bubble_h1(const PipelineShape& s, int rank) {
   return order;
 }
 
+/// The passes of one rank of a DualPipe: each chunk's microbatches in order, weight gradients in
+/// the order in which they are put off.
+class DualPipeOrder {
+ public:
+  void forward(int chunk, bool paired = false) {
+    order_.push_back({Op::forward, chunk, next(forwards_, chunk), paired});
+  }
+  void backward(int chunk) { order_.push_back({Op::backward, chunk, next(backwards_, chunk)}); }
+  void input(int chunk) {
+    order_.push_back({Op::backward_input, chunk, next(backwards_, chunk)});
+    put_off_.push_back(order_.back());
+  }
+  void pair(int forwards, int backwards) {
+    forward(forwards, true);
+    backward(backwards);
+  }
+  void weight() {
+    ComputeStep step = put_off_[weights_++];
+    step.op = Op::backward_weight;
+    order_.push_back(step);
+  }
+  [[nodiscard]] std::vector<ComputeStep> release() { return std::move(order_); }
+
+ private:
+  static std::int32_t next(std::array<std::int32_t, 2>& counts, int chunk) {
+    return counts[static_cast<std::size_t>(chunk)]++;
+  }
+  std::array<std::int32_t, 2> forwards_{}, backwards_{};
+  std::vector<ComputeStep> order_, put_off_;
+  std::size_t weights_ = 0;
+};
+
+/// Rank `s` of the `p` of one V, m microbatches.
+std::vector<ComputeStep> dualpipe_v(int p, int m, int s) {
+  const int below = p - s - 1;
+  DualPipeOrder order;
+  for (int i = 0; i < 2 * below; ++i) order.forward(0);
+  for (int i = 0; i <= s; ++i) {
+    order.forward(0);
+    order.forward(1);
+  }
+  for (int i = 0; i < below; ++i) {
+    order.input(1);
+    order.weight();
+    order.forward(1);
+  }
+  for (int i = 0; i < m - 2 * p + s + 1; ++i) {
+    if (i > 0 || below > 0) {
+      order.pair(0, 1);
+    } else {
+      order.forward(0);
+      order.backward(1);
+    }
+    order.pair(1, 0);
+  }
+  for (int i = 0; i < below; ++i) {
+    order.backward(1);
+    order.pair(1, 0);
+  }
+  // Of 2(s + 1) backwards, the last half put their weight gradients off.
+  for (int i = 0; i < 2 * (s + 1); ++i) {
+    const int chunk = 1 - i % 2;
+    i <= s ? order.backward(chunk) : order.input(chunk);
+  }
+  for (int i = 0; i < below; ++i) {
+    order.weight();
+    order.input(0);
+  }
+  for (int i = 0; i <= s; ++i) order.weight();
+  return order.release();
+}
+
 }  // namespace
 
 std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
   EXPECTS(s.ranks >= 1 && s.chunks >= 1 && s.microbatches >= 1, "an empty pipeline");
   EXPECTS(0 <= rank && rank < s.ranks, "no such rank");
   const bool interleaved = s.kind == ScheduleKind::interleaved;
-  EXPECTS(interleaved || s.chunks == 1, "only interleaved schedules have chunks");
+  const bool v = s.kind == ScheduleKind::dualpipe_v;
+  EXPECTS(interleaved || s.chunks == (v ? 2 : 1),
+          "interleaved schedules have any number of chunks, DualPipeV two, others one");
+  EXPECTS(!v || (s.ranks > 1 && s.microbatches >= 2 * s.ranks),
+          "DualPipeV needs several ranks and two microbatches for each");
   EXPECTS(!interleaved || s.ranks > 1, "interleaving needs several ranks");
   EXPECTS(!interleaved || s.in_turn() <= s.microbatches, "interleaving needs a whole group");
   const int last = s.microbatches % s.in_turn();
@@ -75,8 +154,16 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
       return one_f_one_b(
           s, std::min(2 * ahead + (s.chunks - 1) * s.in_turn(), s.microbatches * s.chunks));
     case ScheduleKind::zero_bubble_h1: return zero_bubble_h1(s, rank);
+    case ScheduleKind::dualpipe_v: return dualpipe_v(s.ranks, s.microbatches, rank);
   }
   return {};
+}
+
+double paired_share(const PipelineShape& s, int rank) {
+  if (s.kind != ScheduleKind::dualpipe_v) return 0;
+  const int both = s.microbatches - 2 * s.ranks + rank + 1;
+  const int pairs = 2 * both + s.ranks - rank - 1 - (rank == s.ranks - 1 ? 1 : 0);
+  return pairs / (2.0 * s.microbatches);
 }
 
 }  // namespace echelon

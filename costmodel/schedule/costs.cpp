@@ -60,7 +60,9 @@ ScheduleCosts on_exact_grid(ScheduleCosts costs, int chunks, int microbatches) {
 Seconds duration_of(const ScheduleCosts& costs, const Schedule& schedule, int rank,
                     const Instruction& i) {
   const auto at = static_cast<std::size_t>(rank);
-  const auto below = at == 0 ? static_cast<std::size_t>(schedule.ranks) - 1 : at - 1;
+  const auto hop_after = [&](int stage) {
+    return costs.hops[static_cast<std::size_t>(schedule.placement().hop(stage))];
+  };
   switch (i.op) {
     case Op::forward:
     case Op::backward:
@@ -71,9 +73,9 @@ Seconds duration_of(const ScheduleCosts& costs, const Schedule& schedule, int ra
       return i.unit ? whole / schedule.units : whole;
     }
     case Op::send_activation:
-    case Op::recv_gradient: return costs.hops[at];
+    case Op::recv_gradient: return hop_after(schedule.stage(rank, *i.chunk));
     case Op::recv_activation:
-    case Op::send_gradient: return costs.hops[below];
+    case Op::send_gradient: return hop_after(schedule.stage(rank, *i.chunk) - 1);
     default: return costs.ranks.empty() ? Seconds{} : of_rank(costs.ranks[at], i.op);
   }
 }

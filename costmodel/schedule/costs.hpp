@@ -34,7 +34,7 @@ struct RankTimes {
 };
 
 struct ScheduleCosts {
-  std::vector<ChunkTimes> stages;  ///< stage = chunk · ranks + rank
+  std::vector<ChunkTimes> stages;  ///< by StagePlacement::stage
   std::vector<Seconds> hops;       ///< a message between rank r and rank (r + 1) mod ranks
   std::vector<RankTimes> ranks;    ///< empty: no time at all
 

@@ -36,14 +36,6 @@ int units_of(const Framework& framework, const ParallelPlan& plan, double bucket
   return static_cast<int>(std::clamp(std::ceil(buckets / plan.vpp), 1.0, double(layers)));
 }
 
-/// What each chunk holds; only the very first and the very last have the embedding and the head.
-std::vector<Stage> chunks_with_ends(const CostModel& cost_model, const ParallelPlan& plan) {
-  std::vector<Stage> chunks;
-  chunks_of(cost_model, plan, chunks);
-  for (std::size_t i = 1; i + 1 < chunks.size(); ++i) chunks[i].index = plan.pp;
-  return chunks;
-}
-
 /// What one rank does next to its chunks. The optimizer's own time includes clearing.
 RankTimes rank_times(const StageModel& model, const Stage& stage, const StageTraffic& traffic,
                      double pieces, double chunks) {
@@ -73,7 +65,8 @@ ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& mode
   ScheduleCosts costs;
   costs.stages.resize(static_cast<std::size_t>(shape.stages()));
   costs.hops.assign(static_cast<std::size_t>(plan.pp), model.hop());
-  const std::vector<Stage> chunks = chunks_with_ends(cost_model, plan);
+  std::vector<Stage> chunks;
+  chunks_of(cost_model, plan, chunks);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const StageTimes each = model.times(chunks[i]);
     costs.stages[i] = {.forward = each.forward,
@@ -109,10 +102,10 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   }
   spec.units = units_of(cost_model.framework(), plan, buckets);
   spec.reduce_gradients = reduces(plan);
-  spec.reduce_every_microbatch = plan.zero >= 2;
+  spec.reduce_every_microbatch = plan.zero >= 2 && !cost_model.framework().reduces_once(plan);
   spec.gather_slots = plan.zero == 3 && shards(plan) ? 2 : 0;
   spec.gather_updated = plan.zero < 3 && shards(plan);
-  spec.tied_embedding = cost_model.model().tied_embeddings && plan.pp > 1;
+  spec.tied_embedding = cost_model.model().tied_embeddings && placement_of(plan).last_rank() > 0;
   spec.clip = true;
   spec.batch_bytes =
       rounded_up(Bytes{kBytesPerPosition * plan.microbatch * cost_model.job().sequence / plan.cp});
@@ -124,7 +117,8 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   const double pieces = chunks * spec.units;
   ScheduleCosts costs = pipeline_costs(cost_model, model, plan, spec.shape);
   spec.stages.resize(static_cast<std::size_t>(spec.shape.stages()));
-  const std::vector<Stage> parts = chunks_with_ends(cost_model, plan);
+  std::vector<Stage> parts;
+  chunks_of(cost_model, plan, parts);
   for (std::size_t rank = 0; rank < stages.size(); ++rank) {
     const StageTraffic& all = traffic[rank];
     costs.ranks.push_back(rank_times(model, stages[rank], all, pieces, chunks));

@@ -150,4 +150,16 @@ Lowering lower(const ScheduleDraft& draft, const ScheduleCosts& costs) {
   return out;
 }
 
+Seconds lowered_makespan(const PipelineShape& shape, const ScheduleCosts& costs,
+                         Messages messages) {
+  ScheduleSpec spec;
+  spec.shape = shape;
+  const ScheduleCosts passes{.stages = costs.stages, .hops = costs.hops, .ranks = {}};
+  const ScheduleDraft draft = draft_schedule(spec);
+  const NodeTimes times = messages == Messages::passing
+                              ? longest_paths(durations_of(draft, passes), demanded(draft))
+                              : lower(draft, passes).times;
+  return *std::max_element(times.end.begin(), times.end.end());
+}
+
 }  // namespace echelon

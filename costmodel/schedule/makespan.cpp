@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "costmodel/schedule/schedule_draft.hpp"
+
 namespace echelon {
 namespace {
 
@@ -253,9 +255,13 @@ Seconds MakespanSimulator::run(const PipelineShape& shape, const ScheduleCosts& 
   EXPECTS(costs.stages.size() == static_cast<std::size_t>(shape.stages()) &&
               costs.hops.size() == static_cast<std::size_t>(shape.ranks),
           "times of every stage and every hop");
+  EXPECTS(2.0 * shape.stages() * shape.microbatches < 0x1p30, "passes are numbered in 32 bits");
+  if (shape.kind == ScheduleKind::dualpipe_v) {
+    n_ = shape.microbatches * shape.chunks;
+    return lowered_makespan(shape, costs, messages);
+  }
   EXPECTS(shape.kind == ScheduleKind::interleaved || shape.chunks == 1,
           "only interleaved schedules have chunks");
-  EXPECTS(2.0 * shape.stages() * shape.microbatches < 0x1p30, "passes are numbered in 32 bits");
   set_up(shape, costs);
   if (s_.ranks == 1) {
     n_ = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "costmodel/schedule/schedule_draft.hpp"
+
 namespace echelon {
 namespace {
 
@@ -148,6 +150,9 @@ Seconds least_makespan(const PipelineShape& shape, const ScheduleCosts& costs) {
   EXPECTS(costs.stages.size() == static_cast<std::size_t>(shape.stages()) &&
               costs.hops.size() == static_cast<std::size_t>(shape.ranks),
           "times of every stage and every hop");
+  if (shape.kind == ScheduleKind::dualpipe_v) {
+    return lowered_makespan(shape, costs, Messages::passing);
+  }
   return Chains(shape, costs).longest();
 }
 

@@ -10,13 +10,20 @@ struct Kept {
   std::optional<std::int32_t> input;
   std::optional<std::int32_t> saved;
   std::optional<std::int32_t> weight_inputs;
+  std::optional<std::int32_t> gradient;  ///< of the output, from the next stage on this rank
+};
+
+/// A forward that runs together with the next backward.
+struct PairedForward {
+  std::uint32_t first = 0;  ///< item
+  std::optional<std::uint32_t> send;
 };
 
 /// Drafts one rank.
 class RankDrafter {
  public:
   RankDrafter(const ScheduleSpec& spec, int rank, ScheduleBuilder& out)
-      : spec_(spec), s_(spec.shape), rank_(rank), out_(out) {}
+      : spec_(spec), s_(spec.shape), placement_(s_.placement()), rank_(rank), out_(out) {}
 
   void run() {
     kept_.resize(static_cast<std::size_t>(s_.chunks) * static_cast<std::size_t>(s_.microbatches));
@@ -38,16 +45,22 @@ class RankDrafter {
   [[nodiscard]] std::vector<std::uint32_t>& compute() {
     return out_.draft.compute[static_cast<std::size_t>(rank_)];
   }
-  Kept& kept(const ComputeStep& step) {
-    return kept_[static_cast<std::size_t>(step.chunk) * static_cast<std::size_t>(s_.microbatches) +
-                 static_cast<std::size_t>(step.microbatch)];
+  Kept& kept(int chunk, int microbatch) {
+    return kept_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(s_.microbatches) +
+                 static_cast<std::size_t>(microbatch)];
   }
+  Kept& kept(const ComputeStep& step) { return kept(step.chunk, step.microbatch); }
   [[nodiscard]] int stage(const ComputeStep& step) const { return s_.stage(rank_, step.chunk); }
   [[nodiscard]] bool receives(const ComputeStep& step) const {
-    return s_.ranks > 1 && stage(step) > 0;
+    return stage(step) > 0 && placement_.sends(stage(step) - 1);
   }
-  [[nodiscard]] bool sends(const ComputeStep& step) const {
-    return s_.ranks > 1 && stage(step) < s_.stages() - 1;
+  [[nodiscard]] bool sends(const ComputeStep& step) const { return placement_.sends(stage(step)); }
+  /// Whether the rank holds the next stage (the one before) as well.
+  [[nodiscard]] bool keeps_output(const ComputeStep& step) const {
+    return stage(step) + 1 < s_.stages() && !sends(step);
+  }
+  [[nodiscard]] bool keeps_gradient(const ComputeStep& step) const {
+    return stage(step) > 0 && !receives(step);
   }
   [[nodiscard]] bool reduces(const ComputeStep& step) const {
     return spec_.reduce_gradients && (step.op == Op::backward || step.op == Op::backward_weight) &&
@@ -67,9 +80,10 @@ class RankDrafter {
   std::uint32_t add(const ComputeStep& step, std::optional<int> unit) {
     return out_.add(rank_, step.op, step.chunk, step.microbatch, unit);
   }
-  std::uint32_t message(Op op, const ComputeStep& step, int sender, int up) {
+  /// `sender` and `other`: the stage that sends, and the one at the other end.
+  std::uint32_t message(Op op, const ComputeStep& step, int sender, int other) {
     return out_.add_message(rank_, op, step.chunk, step.microbatch, sender,
-                            (rank_ + up + s_.ranks) % s_.ranks);
+                            placement_.rank_of(other));
   }
 
   void load(const ComputeStep& step) {
@@ -90,12 +104,14 @@ class RankDrafter {
     if (loads) load(step);
     if (receives(step)) {
       k.input = out_.value(BufferKind::input, bytes.boundary);
-      out_.write(message(Op::recv_activation, step, stage(step) - 1, -1), *k.input);
+      out_.write(message(Op::recv_activation, step, stage(step) - 1, stage(step) - 1), *k.input);
     }
     k.saved = out_.value(BufferKind::saved, bytes.saved);
     std::uint32_t item = 0;
+    if (step.paired) paired_.emplace();
     for (const std::optional<int> unit : units(step)) {
       item = add(step, unit);
+      if (step.paired && unit.value_or(0) == 0) paired_->first = item;
       if (unit.value_or(0) > 0) {
         out_.read(item, k.saved);
       } else {
@@ -105,21 +121,39 @@ class RankDrafter {
       out_.write(item, *k.saved);
     }
     if (loads) loaded_forwards_.push_back(item);
-    if (!sends(step)) return;
-    const std::int32_t output =
-        out_.value(BufferKind::output, out_.bytes(stage(step) + 1).boundary);
+    if (stage(step) + 1 == s_.stages()) return;
+    const std::int64_t output_bytes = out_.bytes(stage(step) + 1).boundary;
+    if (keeps_output(step)) {
+      Kept& next = kept(step.chunk + 1, step.microbatch);
+      next.input = out_.value(BufferKind::input, output_bytes);
+      return out_.write(item, *next.input);
+    }
+    const std::int32_t output = out_.value(BufferKind::output, output_bytes);
     out_.write(item, output);
-    out_.read(message(Op::send_activation, step, stage(step), +1), output);
+    const std::uint32_t send = message(Op::send_activation, step, stage(step), stage(step) + 1);
+    out_.read(send, output);
+    if (step.paired) paired_->send = send;
+  }
+
+  /// Joins the forward before to a backward: it waits for the gradient that the backward needs, and
+  /// what it sends leaves after the backward.
+  void join_pair(std::optional<std::uint32_t> received, std::uint32_t last) {
+    if (!paired_) return;
+    if (received) out_.order(*received, paired_->first);
+    if (paired_->send) out_.order(last, *paired_->send);
+    paired_.reset();
   }
 
   /// A backward, or its input-gradient half.
   void backward(const ComputeStep& step) {
     const StageBytes bytes = out_.bytes(stage(step));
     Kept& k = kept(step);
-    std::optional<std::int32_t> gradient;
+    std::optional<std::int32_t> gradient = k.gradient;
+    std::optional<std::uint32_t> received;
     if (sends(step)) {
       gradient = out_.value(BufferKind::output_gradient, out_.bytes(stage(step) + 1).boundary);
-      out_.write(message(Op::recv_gradient, step, stage(step) + 1, +1), *gradient);
+      received = message(Op::recv_gradient, step, stage(step) + 1, stage(step) + 1);
+      out_.write(*received, *gradient);
     }
     if (step.op == Op::backward_input) {
       k.weight_inputs = out_.value(BufferKind::weight_inputs, bytes.weight_inputs);
@@ -140,10 +174,16 @@ class RankDrafter {
       }
       reduce(step, unit, item);
     }
+    join_pair(received, item);
+    if (keeps_gradient(step)) {
+      Kept& before = kept(step.chunk - 1, step.microbatch);
+      before.gradient = out_.value(BufferKind::output_gradient, bytes.boundary);
+      out_.write(item, *before.gradient);
+    }
     if (!receives(step)) return;
     const std::int32_t input_gradient = out_.value(BufferKind::input_gradient, bytes.boundary);
     out_.write(item, input_gradient);
-    out_.read(message(Op::send_gradient, step, stage(step), -1), input_gradient);
+    out_.read(message(Op::send_gradient, step, stage(step), stage(step) - 1), input_gradient);
   }
 
   void backward_weight(const ComputeStep& step) {
@@ -171,10 +211,11 @@ class RankDrafter {
   }
 
   void finish() {
-    if (spec_.tied_embedding && s_.ranks > 1 && (rank_ == 0 || rank_ == s_.ranks - 1)) {
+    const int head = placement_.last_rank();
+    if (spec_.tied_embedding && head > 0 && (rank_ == 0 || rank_ == head)) {
       const std::uint32_t tied = out_.add(rank_, Op::reduce_tied_embedding);
       out_.draft.items[tied].instruction.bytes = spec_.tied_bytes;
-      out_.draft.items[tied].instruction.peer = s_.ranks - 1 - rank_;
+      out_.draft.items[tied].instruction.peer = head - rank_;
       out_.order(last_compute_, tied);
       // Both ends add sums over dp, or both add their own gradients: never one of each.
       for (const std::uint32_t item : reductions_) out_.order(item, tied);
@@ -202,8 +243,10 @@ class RankDrafter {
 
   const ScheduleSpec& spec_;
   const PipelineShape& s_;
+  StagePlacement placement_;
   int rank_;
   ScheduleBuilder& out_;
+  std::optional<PairedForward> paired_;
   std::vector<Kept> kept_;
   std::vector<std::uint32_t> loaded_forwards_;
   std::vector<std::uint32_t> reductions_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "costmodel/schedule/build.hpp"
+#include "costmodel/schedule/makespan.hpp"
 
 namespace echelon {
 
@@ -55,6 +56,11 @@ struct Lowering {
   std::vector<std::optional<std::int32_t>> sequence;
 };
 [[nodiscard]] Lowering lower(const ScheduleDraft& draft, const ScheduleCosts& costs);
+
+/// When the last pass or message of a shape ends, from its lowering: for orders of passes that no
+/// closed rule numbers. Linear in the passes.
+[[nodiscard]] Seconds lowered_makespan(const PipelineShape& shape, const ScheduleCosts& costs,
+                                       Messages messages);
 
 /// The programs: ids, waits across queues, buffers.
 [[nodiscard]] std::vector<Program> place(const ScheduleDraft& draft, const Lowering& lowering);

@@ -15,8 +15,18 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
           microbatches * vpp,
           2 * (std::int64_t{pp} - stage - 1) + (std::int64_t{vpp} - 1) * std::max(pp, group) + 1);
     case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
+    case ScheduleKind::dualpipe_v: return std::min(microbatches * 2, 2 * std::int64_t{pp} + 1);
   }
   return microbatches;
+}
+
+double unpaired_share(ScheduleKind schedule, int pp, int vpp, std::int64_t microbatches,
+                      int group) {
+  double sum = 0;
+  for (int stage = 0; stage < pp; ++stage) {
+    sum += static_cast<double>(chunks_in_flight(schedule, pp, vpp, stage, microbatches, group));
+  }
+  return sum / (static_cast<double>(microbatches) * vpp * pp);
 }
 
 Bytes fullest_in_flight(Bytes all, Bytes first, Bytes last, int pp, int vpp, int stage,
@@ -46,6 +56,7 @@ Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int v
     return std::max(m * slowest + (sum - slowest) / 3,
                     (2 * (sum + (m - 1) * slowest) + slowest) / 3);
   }
+  if (schedule == ScheduleKind::dualpipe_v) return m * slowest + (sum - slowest) / 3;
   return sum + (m - 1) * slowest;
 }
 
@@ -83,7 +94,8 @@ Seconds least_pipeline_time(const PipelineOutline& o) {
     case ScheduleKind::interleaved:
       return std::max({m * slowest, m / p * o.sum + (p - 1) * (o.least_chunk / 2 + o.hop),
                        o.sum + 2 * (p * o.vpp - 1) * o.hop + (p - 1) * o.least_chunk / 2});
-    case ScheduleKind::zero_bubble_h1: return m * slowest;
+    case ScheduleKind::zero_bubble_h1:
+    case ScheduleKind::dualpipe_v: return m * slowest;
   }
   return m * slowest;
 }

@@ -51,6 +51,8 @@ double gemm_utilisation(double m, double n, double k, double sms, double ramp, d
   for (const Tile& tile : kTiles) {
     if (const double u = tile_utilisation(m, n, sms, tile, groups); u > best) best = u;
   }
+  constexpr double kHalfRows = 90;
+  if (groups > 1) best *= m / (m + kHalfRows);
   return best * k / (k + ramp);
 }
 
@@ -69,6 +71,11 @@ Seconds attention_time(Flops work, Bytes traffic, double span, int kernels, Flop
 
 Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates) {
   return traffic / rates.memory + kernels * rates.kernel_fixed;
+}
+
+Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c, bool overlaps) {
+  const Seconds hidden = overlaps ? std::min(comm, c.dp_overlap * cover) : Seconds{};
+  return comm - hidden + c.overlap_slowdown * hidden;
 }
 
 }  // namespace echelon

@@ -43,7 +43,8 @@ struct DeviceRates {
 ///   u = max over tiles of  e_tile · m·n / (⌈tiles / SMs⌉ · SMs · tile area)   ·   k / (k + k½)
 ///
 /// Tiles 256×128, 128×128 and 128×64 with relative efficiency 1, 0.94 and 0.8; a partial last wave
-/// and partial edge tiles are idle cores. The tiles of a grouped GEMM fill the waves together.
+/// and partial edge tiles are idle cores. The tiles of a grouped GEMM fill the waves together; each
+/// of its products has its own weights and rows, which costs another m / (m + 90).
 ///
 /// A single SM stands for processor cores, which multiply blocks of any size, pack both operands
 /// and write the result; a number moved costs as much as k½ products:
@@ -53,6 +54,9 @@ struct DeviceRates {
 /// In (0, 1].
 /// Source: wave quantisation, NVIDIA "Matrix Multiplication Background" user guide; NeuSight
 /// (utilisation falls as 1/waves). Relative tile efficiencies: assumption, replaced by a fit.
+/// Rows per expert: DeepGEMM 327ec92, README.md, grouped GEMMs in fp8 on H800: 1346, 1233, 1040,
+/// 932 TFLOPS at 8192, 1024, 512, 256 rows of (n, k) = (4096, 7168), 1214, 925, 916, 815 of (7168,
+/// 2048). Checked by: tests/costmodel/time/grouped_gemm_test.cpp.
 [[nodiscard]] double gemm_utilisation(double m, double n, double k, double sms, double ramp,
                                       double groups = 1);
 
@@ -66,5 +70,10 @@ struct DeviceRates {
 
 /// `kernels` launches that move `traffic` bytes through HBM.
 [[nodiscard]] Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates);
+
+/// `comm` less what `cover` seconds of compute hide, plus what hiding it costs the compute:
+///   comm − h + overlap_slowdown · h,   h = min(comm, dp_overlap · cover), 0 without overlap
+[[nodiscard]] Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c,
+                                     bool overlaps);
 
 }  // namespace echelon

@@ -1,91 +1,17 @@
 // What one sharding (tp, microbatch, sequence parallel) costs per layer: times and bytes, summed
 // over the operator lists.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/cost_model.hpp"
+#include "costmodel/time/operator_times.hpp"
 #include "costmodel/time/rates.hpp"
 
 namespace echelon {
 namespace {
-
-/// Everything the sums below need besides the operators.
-struct Context {
-  DeviceRates rates;  ///< GEMMs in the job's format
-  DeviceRates wide;   ///< GEMMs in 16 bits
-  AxisArray<GroupLinks, kLayerAxes> links;
-  bool overlap_tp;
-  const TrainingJob& job;
-  const Calibration& calibration;
-  const Framework& framework;
-
-  [[nodiscard]] bool in_fp8(const Operator& op) const {
-    return job.precision.compute == Dtype::fp8 && !op.wide;
-  }
-  [[nodiscard]] const DeviceRates& gemm_rates(const Operator& op) const {
-    return in_fp8(op) ? rates : wide;
-  }
-  /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed.
-  /// Source: TransformerEngine's cast-transpose kernels.
-  [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
-    return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
-  }
-  [[nodiscard]] Seconds pointwise(Bytes traffic, int kernels) const {
-    return elementwise_time(framework.pointwise_passes * traffic, kernels, rates);
-  }
-};
-
-/// The two backward products of a GEMM: gradient of the input and of the weight.
-struct BackwardTimes {
-  Seconds input;
-  Seconds weight;
-};
-
-/// The weight gradient is accumulated over microbatches. Its GEMM may do that: 2·w bytes per
-/// parameter more of its traffic. Where the backward produces a gradient of its own, one more
-/// kernel adds it, which takes the same for every size of microbatch:
-///
-///   g + 2·w     to an fp32 accumulator
-///   3·g         to the gradient of the microbatches before
-///
-///   g, w        bytes of a gradient as the backward produces it, and of the accumulator
-///
-/// Source: torch/csrc/autograd/functions/accumulate_grad.h; DeepSpeed edaa7221,
-/// deepspeed/runtime/bf16_optimizer.py, update_hp_grads; nanotron
-/// src/nanotron/optim/gradient_accumulator.py. Assumes that nothing runs next to that kernel.
-/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
-BackwardTimes backward_gemm(const Operator& op, const Context& c) {
-  const PrecisionRecipe& precision = c.job.precision;
-  const double weights = op.attention_core ? 0.0 : op.groups * op.n * op.k;
-  const DeviceRates& rates = c.gemm_rates(op);
-  const Seconds input = gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
-                        c.cast(op, op.groups * op.m * op.n);
-  const auto weight = [&](Bytes accumulated) {
-    return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);
-  };
-  const double main = precision.main_gradient;
-  if (weights > 0 && precision.gradient > 0) {
-    const double added = main > 0 ? precision.gradient + 2 * main : 3 * precision.gradient;
-    return {input, weight(Bytes{}) + elementwise_time(Bytes{added * weights}, 1, c.rates)};
-  }
-  return {input, weight(Bytes{2 * main * weights})};
-}
-
-Seconds forward_time(const Operator& op, const Context& c) {
-  switch (op.kind) {
-    case OperatorKind::gemm:
-      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.gemm_rates(op), op.groups) +
-             c.cast(op, op.groups * op.m * op.k);
-    case OperatorKind::attention:
-      return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
-                            c.rates.attention_forward, c.rates);
-    case OperatorKind::elementwise: return c.pointwise(op.forward_traffic, op.forward_kernels);
-    case OperatorKind::collective: break;
-  }
-  return Seconds{};
-}
 
 /// Steps of a ring of so many ranks: a reduction to all passes it twice.
 double ring_steps(CollectiveKind kind, int ranks) {
@@ -102,6 +28,19 @@ struct PassSums {
   PassCosts forward;
   PassCosts backward;
   Seconds selective;
+  std::array<PassCosts, kRecomputeModules.size()> modules;  ///< of the forward, what each repeats
+  PairedLayer pair;                                         ///< of a layer whose experts are split
+  bool dispatched = false;                                  ///< its dispatch lies behind
+
+  /// Calls `add` with the forward, and with every module that repeats a part of it.
+  template <class Add>
+  void each_forward(const RecomputeModules& repeated_by, Add add) {
+    add(forward);
+    if (repeated_by.empty()) return;
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      if (repeated_by.contains(kRecomputeModules[i])) add(modules[i]);
+    }
+  }
 };
 
 Seconds& exposed_on(Axis axis, PassCosts& pass) { return pass.exposed[step_axis(axis)]; }
@@ -112,24 +51,36 @@ struct Pending {
   Seconds forward;
   Seconds overlaps_dgrad;  ///< backward: next to the input gradient (re-gathers, keys and values)
   Seconds overlaps_wgrad;  ///< backward: next to the weight gradient (reductions)
+  RecomputeModules repeated_by{};
 };
 
-void add_collective(const Operator& op, const Context& c, PassSums& sums, Pending& pending) {
+void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums,
+                    Pending& pending) {
   const GroupLinks& links = c.links[op.axis];
   // --overlap tp splits the tensor-parallel collectives and overlaps them with their GEMMs.
-  const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
-  const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
-  const Seconds backward = collective_time(op.backward_collective, op.payload, links);
-  for (const auto& [pass, kind] : {std::pair{&sums.forward, op.forward_collective},
-                                   std::pair{&sums.backward, op.backward_collective}}) {
-    pass->ring_steps += ring_steps(kind, links.ranks);
-    pass->network_steps += ring_steps(kind, links.domains);
+  const double share =
+      c.sharding.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
+  const Seconds forward = share * c.collective(op, op.forward_collective, false);
+  const Seconds backward = c.collective(op, op.backward_collective, true);
+  if (op.axis == Axis::ep) {
+    const bool dispatch = op.name == "dispatch";
+    (dispatch ? sums.pair.dispatch : sums.pair.combine) = forward;
+    (dispatch ? sums.pair.dispatch_backward : sums.pair.combine_backward) = backward;
+    sums.dispatched = true;
   }
+  const auto add_steps = [&](PassCosts& pass, CollectiveKind kind) {
+    pass.ring_steps += ring_steps(kind, links.ranks);
+    pass.network_steps += ring_steps(kind, links.domains);
+  };
+  add_steps(sums.backward, op.backward_collective);
+  sums.each_forward(op.repeated_by, [&](PassCosts& pass) {
+    add_steps(pass, op.forward_collective);
+    if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
+  });
   pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
-  } else {
-    exposed_on(op.axis, sums.forward) += forward;
+    pending.repeated_by = op.repeated_by;
   }
   if (!op.backward_overlaps) {
     exposed_on(op.axis, sums.backward) += share * backward;
@@ -140,11 +91,25 @@ void add_collective(const Operator& op, const Context& c, PassSums& sums, Pendin
   }
 }
 
+/// Kernels of a layer of experts before its dispatch run beside combines, those behind it beside
+/// dispatches.
+void add_to_pair(Seconds forward, const BackwardTimes& back, PassSums& sums) {
+  PairedLayer& pair = sums.pair;
+  if (!sums.dispatched) {
+    pair.attention_forward += forward;
+    pair.attention_backward += back.input + back.weight;
+    return;
+  }
+  pair.experts_forward += forward;
+  pair.experts_input += back.input;
+  pair.experts_weight += back.weight;
+}
+
 /// One walk over a list. A column-parallel entry's backward collectives overlap with the products
 /// of the GEMM that follows it: the re-gather next to the input gradient, the reduction of the
 /// input's gradient next to the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring
 /// of context parallelism overlaps with attention.
-PassSums sum_over(const OperatorList& list, const Context& c) {
+PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
   PassSums sums;
   Pending pending;
   for (const Operator& op : list.view()) {
@@ -152,16 +117,20 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       add_collective(op, c, sums, pending);
       continue;
     }
-    const Seconds forward = forward_time(op, c);
-    sums.forward.device += forward;
+    const double slower = c.slower(op);
+    const Seconds forward = slower * forward_time(op, c);
+    sums.each_forward(op.repeated_by, [&](PassCosts& pass) { pass.device += forward; });
     sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
-      sums.backward.device += c.pointwise(op.backward_traffic, op.backward_kernels);
+      const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
+      sums.backward.device += back;
+      add_to_pair(forward, {back, Seconds{}}, sums);
       continue;
     }
     BackwardTimes back;
     if (op.kind == OperatorKind::gemm) {
       back = backward_gemm(op, c);
+      back = {slower * back.input, slower * back.weight};
     } else {
       const Seconds whole =
           attention_time(op.backward, op.backward_traffic, op.span, op.backward_kernels,
@@ -169,10 +138,12 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
+    add_to_pair(forward, back, sums);
     const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
-    exposed_on(pending.axis, sums.forward) +=
-        uncovered(pending.forward, forward, c.calibration.tp_overlap);
+    const Seconds waited = uncovered(pending.forward, forward, c.calibration.tp_overlap);
+    sums.each_forward(pending.repeated_by,
+                      [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
         uncovered(pending.overlaps_wgrad, back.weight, share);
@@ -181,16 +152,16 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
   return sums;
 }
 
-/// Where a token is sent once to each domain that holds one of its k experts, not once to each
-/// expert, the traffic between D domains shrinks to D·(1 − (1 − 1/D)^k)/k of k copies (experts
-/// drawn evenly); the domain's own links spread it from there. Source: DeepEP's two-hop dispatch.
-GroupLinks dispatch_links(const CostModel& cost_model, RankGroup experts) {
-  GroupLinks group = cost_model.links(experts);
-  if (!cost_model.framework().dispatches_per_domain || group.domains < 2) return group;
-  const double domains = group.domains;
-  const double k = cost_model.model().moe.experts_per_token;
-  group.inter_per_rank *= k / (domains * (1 - std::pow(1 - 1 / domains, k)));
-  return group;
+/// Share of dispatch and combine that another microbatch's kernels hide: of what the pair could
+/// hide as much as of other traffic beside compute, less what hiding it costs the kernels; none
+/// where that is more than it gains. Published with and without the overlap, Qwen3-30B-A3B on 16
+/// H100 hides 37 % of its exchange (Megatron-Bridge, skills/nemo-mbridge-perf-moe-comm-overlap).
+double hidden_share(const PairedLayer& pair, const OperatorContext& c) {
+  const Seconds all = pair.dispatch + pair.combine + pair.dispatch_backward + pair.combine_backward;
+  if (!(all > Seconds{})) return 0;
+  const double hidden = c.calibration.dp_overlap * std::max(0.0, 1 - exposed_of_pair(pair) / all);
+  return hidden * std::max(0.0, 1 - exchange_slowdown(c.sharding.dispatcher, c.sms,
+                                                      c.calibration.overlap_slowdown));
 }
 
 /// What weight gradients need next to what the forward kept, where they run later than the input
@@ -207,8 +178,8 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
       out.always += 2 * op.saved;
       out.full += op.saved;
     }
-    if (op.name == "attention_inputs") out.always += op.saved;
-    if (op.name == "projection") out.selective += op.saved;
+    if (op.name == "attention_inputs" || op.name == "delta_conv") out.always += op.saved;
+    if (op.name == "projection" || op.name == "delta_out") out.selective += op.saved;
     if (op.name == "activation") {
       out.always += op.saved;
       out.full += op.saved / (model.gated_mlp ? 2 : 1);
@@ -218,23 +189,30 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
   return out;
 }
 
-LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
-                       LayerKind kind) {
-  const OperatorList list = layer_operators(model, context.job, context.framework, sharding, kind);
-  PassSums sums = sum_over(list, context);
-  if (kind == LayerKind::moe) {
-    const double more = 1 / context.calibration.moe_speed_factor;
-    sums.forward.device *= more;
-    sums.backward.device *= more;
-    sums.selective *= more;
-  }
-  if (context.framework.overlaps_experts) {
-    const double share = context.calibration.dp_overlap;
-    for (PassCosts* pass : {&sums.forward, &sums.backward}) {
-      Seconds& exchange = pass->exposed[Axis::ep];
-      exchange = uncovered(exchange, pass->device, share);
+std::array<RecomputedPart, kRecomputeModules.size()> modules_of(const OperatorList& list,
+                                                                const PassSums& sums) {
+  std::array<RecomputedPart, kRecomputeModules.size()> out;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].repeated = sums.modules[i];
+  for (const Operator& op : list.view()) {
+    if (op.freed_by.empty()) continue;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (op.freed_by.contains(kRecomputeModules[i])) out[i].freed += op.saved;
     }
   }
+  return out;
+}
+
+LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
+                       LayerSharding sharding, LayerKind kind, TokenMixer mixer) {
+  const OperatorList list =
+      layer_operators(model, context.job, context.framework, sharding, kind, mixer);
+  PassSums sums = sum_over(list, context);
+  const double hidden = sharding.overlap_ep ? hidden_share(sums.pair, context) : 0.0;
+  const Seconds alone_forward = hidden * (sums.pair.dispatch + sums.pair.combine);
+  const Seconds alone_backward =
+      hidden * (sums.pair.dispatch_backward + sums.pair.combine_backward);
+  sums.forward.exposed[Axis::ep] += -1.0 * alone_forward;
+  sums.backward.exposed[Axis::ep] += -1.0 * alone_backward;
   const Deferred later = deferred(list, model);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
@@ -242,9 +220,12 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
   const double width = activation_width(context.job.precision.compute);
   return {.forward = sums.forward,
           .backward = sums.backward,
+          .alone_forward = alone_forward,
+          .alone_backward = alone_backward,
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
+          .modules = modules_of(list, sums),
           .transient = list.transient(),
           .weight_inputs = later.always,
           .weight_inputs_selective = later.selective,
@@ -252,11 +233,69 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
           .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
                                       model.hidden
                                 : 0.0},
-          .parameters = layer_parameters_per_rank(model, sharding.tp, kind),
+          .parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer),
           .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, sharding) : 0.0};
 }
 
+/// The mean of layers with attention and with a gated delta net, weighted by their number. Assumes
+/// that every stage has both in the model's proportion; buffers are the larger one's.
+LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& context,
+                             LayerSharding sharding, LayerKind kind) {
+  LayerCosts mean = layer_costs(model, context, sharding, kind, TokenMixer::attention);
+  if (model.delta.layers == 0) return mean;
+  const LayerCosts other = layer_costs(model, context, sharding, kind, TokenMixer::delta_net);
+  const double share = static_cast<double>(model.delta.layers) / model.layers;
+  const auto mix = [&]<class Value>(Value LayerCosts::*member) {
+    Value sum = (1 - share) * (mean.*member);
+    sum += share * (other.*member);
+    mean.*member = sum;
+  };
+  for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward}) mix(pass);
+  mix(&LayerCosts::selective);
+  for (const auto bytes :
+       {&LayerCosts::saved, &LayerCosts::saved_selective, &LayerCosts::weight_inputs,
+        &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
+    mix(bytes);
+  }
+  mean.transient = std::max(mean.transient, other.transient);
+  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) mix(count);
+  return mean;
+}
+
 }  // namespace
+
+RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
+                              RecomputeModules modules) {
+  RecomputedPart sum;
+  if (framework.recompute_modules.empty()) {
+    sum.repeated.device = layer.selective;
+    sum.freed = layer.saved - layer.saved_selective;
+    return sum;
+  }
+  const RecomputeModules parts = disjoint_parts(modules);
+  for (std::size_t i = 0; i < layer.modules.size(); ++i) {
+    if (parts.contains(kRecomputeModules[i])) sum += layer.modules[i];
+  }
+  return sum;
+}
+
+Seconds CostModel::exchange_time(LayerSharding sharding) const {
+  if (sharding.ep == 1 || model_.moe.experts == 0 || model_.moe.experts % sharding.ep != 0) {
+    return Seconds{};
+  }
+  ParallelPlan plan;
+  static_cast<LayerSharding&>(plan) = sharding;
+  OperatorContext context{{}, {}, {}, sharding, model_.moe, 0, job_, calibration_, framework_};
+  context.links[Axis::ep] = links(ProcessGrid(plan).group(Axis::ep));
+  const OperatorList list = layer_operators(model_, job_, framework_, sharding, LayerKind::moe);
+  Seconds sum;
+  for (const Operator& op : list.view()) {
+    if (op.axis != Axis::ep) continue;
+    sum += context.collective(op, op.forward_collective, false) +
+           context.collective(op, op.backward_collective, true);
+  }
+  return sum;
+}
 
 ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
   ParallelPlan plan;
@@ -270,21 +309,25 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const Dtype format = job_.precision.compute;
   DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
   if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
-  const Context context{
+  const OperatorContext context{
       rates,
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
-      {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)),
-       dispatch_links(*this, grid.group(Axis::ep)), links(grid.group(Axis::etp))},
-      sharding.overlap_tp,
+      {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)), links(grid.group(Axis::ep)),
+       links(grid.group(Axis::etp))},
+      sharding,
+      model_.moe,
+      static_cast<double>(cluster_.gpu().sms),
       job_,
       calibration_,
       framework_};
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {
-    costs.dense = layer_costs(model_, context, sharding, LayerKind::dense);
+    costs.dense = mixed_layer_costs(model_, context, sharding, LayerKind::dense);
   }
-  if (moe_before_.back() > 0) costs.moe = layer_costs(model_, context, sharding, LayerKind::moe);
+  if (moe_before_.back() > 0) {
+    costs.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
+  }
 
   const OperatorList embedding = embedding_operators(model_, job_, framework_, sharding);
   const PassSums embedding_sums = sum_over(embedding, context);

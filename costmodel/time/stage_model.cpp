@@ -5,17 +5,12 @@
 #include <numeric>
 
 #include "core/schedule/stage_waits.hpp"
+#include "costmodel/time/host_shares.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/rates.hpp"
 
 namespace echelon {
 namespace {
-
-/// `comm` less what `cover` seconds of compute hide, plus what hiding it costs the compute.
-Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c, bool overlaps) {
-  const Seconds hidden = overlaps ? std::min(comm, c.dp_overlap * cover) : Seconds{};
-  return comm - hidden + c.overlap_slowdown * hidden;
-}
 
 /// The host cannot launch a layer faster than it can; the device waits for the difference.
 Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, host - busy); }
@@ -50,6 +45,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
                        const ShardingCosts& costs)
     : cost_model_(cost_model),
       plan_(plan),
+      placement_(placement_of(plan)),
       costs_(costs),
       c_(cost_model.calibration()),
       recipe_(cost_model.job().precision),
@@ -68,7 +64,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
     hop_ = boundary_message(cost_model, plan, costs.layer_input, pipe);
-    if (cost_model.model().tied_embeddings) {
+    if (cost_model.model().tied_embeddings && placement_.last_rank() > 0) {
       // First and last stage: a group of two across the pipeline.
       GroupLinks ends = pipe;
       ends.ranks = 2;
@@ -88,9 +84,14 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
+  dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
+  moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
                             (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
+  if (plan.overlap_ep) {
+    unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
+  }
   const int nodes = cost_model.cluster().nodes();
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
 }
@@ -101,7 +102,7 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
   if (first(stage)) p.ends += costs_.embedding_parameters;
-  if (last(stage)) p.ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+  if (last(stage)) p.ends += head_parameters(stage);
   p.replicated += p.ends;
   return p;
 }
@@ -116,6 +117,7 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
+/// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
   const auto both = [&](double width, auto collective) {
@@ -123,15 +125,16 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
     if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
     return time;
   };
-  Seconds backward = both(recipe_.reduced_gradient, reduce_scatter);
-  if (replicas_.ranks > 1) {
+  const bool once = cost_model_.framework().reduces_once(plan_);
+  Seconds backward = once ? Seconds{} : both(recipe_.reduced_gradient, reduce_scatter);
+  if (replicas_.ranks > 1 && !once) {
     backward += all_reduce(Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group},
                            replicas_);
   }
   LayerTraffic traffic;
   if (plan_.zero == 3) {
     const Seconds gather = both(recipe_.gathered_weight, all_gather);
-    traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }
   traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);
@@ -140,28 +143,33 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
 
 /// The stage's layers of one kind.
 void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
-                            const LayerTraffic& traffic, int LayerCounts::*kind, Passes& passes,
-                            StageTimes& t) const {
+                            const LayerTraffic& traffic, const RecomputedPart& part,
+                            int LayerCounts::*kind, Passes& passes, StageTimes& t) const {
   const double layers = stage.layers.*kind;
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
   if (layers <= 0) return;
-  passes.forward += layers * layer.forward;
-  passes.backward += layers * layer.backward;
-  passes.recompute += recomputed * layer.forward;
-  passes.recompute.device += selective * layer.selective;
+  PassCosts once_forward = layer.forward;
+  PassCosts once_backward = layer.backward;
+  once_forward.exposed[Axis::ep] += unpaired_ * layer.alone_forward;
+  once_backward.exposed[Axis::ep] += unpaired_ * layer.alone_backward;
+  passes.forward += layers * once_forward;
+  passes.backward += layers * once_backward;
+  passes.recompute += recomputed * once_forward;
+  passes.recompute += selective * part.repeated;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
+    const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
     const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
-    return framework.host_share * host + experts * c_.host_experts +
+    return framework.host_share * shares.layer * host + experts * shares.experts * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
   const Seconds wait_forward =
-      wait_for_host(launch_forward, layer.forward.total() + traffic.forward);
+      wait_for_host(launch_forward, once_forward.total() + traffic.forward);
   const Seconds wait_backward = wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6),
-                                              layer.backward.total() + traffic.backward);
-  const Seconds wait_recompute = wait_for_host(launch_forward, layer.forward.total());
+                                              once_backward.total() + traffic.backward);
+  const Seconds wait_recompute = wait_for_host(launch_forward, once_forward.total());
   t.forward += layers * (wait_forward + traffic.forward);
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;
@@ -180,8 +188,8 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
-  add_layers(stage, costs_.dense, dense_traffic_, &LayerCounts::dense, passes, t);
-  add_layers(stage, costs_.moe, moe_traffic_, &LayerCounts::moe, passes, t);
+  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, &LayerCounts::dense, passes, t);
+  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, &LayerCounts::moe, passes, t);
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;
@@ -199,116 +207,6 @@ StageTimes StageModel::times(const Stage& stage) const {
   t.forward += forward.total();
   t.backward += backward.total() + recompute.total();
   return t;
-}
-
-/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters, or DDP's 25 MiB of 16-bit
-/// gradients. Sources: Megatron-Core distributed_data_parallel_config, bucket_size; torch
-/// DistributedDataParallel, bucket_cap_mb.
-///
-/// The plan's own size: whole layers of one chunk, as many as it holds and at least one; embedding
-/// and head go with the layers next to them. What the lowered schedule reduces:
-///   vpp · ⌈⌊layers / vpp⌋ / max(1, ⌊bucket / gradients of a layer⌋)⌉
-/// Checked by: tests/costmodel/schedule/lower_plan_test.cpp, tests/loop/bucket_test.cpp.
-double StageModel::buckets(const Stage& stage, double parameters) const {
-  if (plan_.bucket) {
-    const double layers = stage.layers.total();
-    if (layers < 1) return plan_.vpp;
-    const double all = stage.layers.dense * costs_.dense.parameters +
-                       stage.layers.moe * (costs_.moe.parameters + costs_.moe.experts);
-    const Bytes layer{all / layers * recipe_.reduced_gradient};
-    const double held = std::max(1.0, std::floor(*plan_.bucket / layer));
-    const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
-    return plan_.vpp * std::ceil(of_chunk / held);
-  }
-  if (cost_model_.framework().reduces_in_ddp) {
-    constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
-    return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
-  }
-  return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
-}
-
-/// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
-/// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
-/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md). Those of a size
-/// that the plan sets do in every framework.
-Seconds StageModel::reduce(const Stage& stage, double parameters, const GroupLinks& shard,
-                           const GroupLinks& replicas) const {
-  const Bytes payload{parameters * recipe_.reduced_gradient};
-  const bool hidden = cost_model_.framework().reduces_in_ddp && !plan_.bucket;
-  const double more = hidden ? 0.0 : buckets(stage, parameters) - 1;
-  Seconds comm;
-  if (plan_.zero == 0) {
-    comm = all_reduce(payload, shard) + all_reduce(payload, replicas);
-  } else {
-    comm = reduce_scatter(payload, shard) + all_reduce(payload / shard.ranks, replicas);
-  }
-  return shard.ranks > 1 ? comm + more * (shard.base + ring_latency(shard, 1)) : comm;
-}
-
-/// Of everything a stage holds.
-Seconds StageModel::reduce(const Stage& stage, const Parameters& p) const {
-  const Seconds comm = reduce(stage, p.replicated, shard_, replicas_);
-  if (p.experts <= 0) return comm;
-  return comm + reduce(stage, p.experts, expert_shard_links_, expert_replicas_);
-}
-
-StageTraffic StageModel::traffic(const Stage& stage) const {
-  const Parameters p = parameters(stage);
-  StageTraffic out;
-  out.gradients = Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
-  out.parameters = Bytes{(p.replicated + p.experts) * recipe_.gathered_weight};
-  out.saved = kept_by_layers(stage);
-  if (first(stage)) out.saved += costs_.embedding_saved;
-  if (last(stage)) out.saved += costs_.head_saved;
-  out.buckets = buckets(stage, p.replicated + p.experts);
-  out.reduce = reduce(stage, p);
-  out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
-  if (p.experts > 0) {
-    out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
-  }
-  return out;
-}
-
-/// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
-/// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
-/// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
-/// every microbatch already. In frameworks that reduce in DDP or all at once (nanotron) a
-/// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
-/// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md).
-/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
-Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
-  const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
-  const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
-  if (plan_.zero >= 2) return tied;
-  const Parameters p = parameters(stage);
-  const Seconds comm = reduce(stage, p);
-  const Seconds window =
-      times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
-  const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
-  const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
-  const bool waits = cost_model_.framework().reduces_in_ddp && shard_.ranks > 1;
-  const Seconds late = waits ? shard_.ranks * c_.dp_rank_latency : Seconds{};
-  return tied + late +
-         (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
-}
-
-Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
-  if (plan_.zero == 0 || plan_.shard_group * expert_shard_ == 1) return Seconds{};
-  const Parameters p = parameters(stage);
-  if (plan_.zero == 3) {  // the first unit has nothing to overlap with
-    const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
-    const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -
-                        stage.layers.moe * costs_.moe.parameters;
-    return all_gather(Bytes{(layer.parameters + ends) * recipe_.gathered_weight}, shard_);
-  }
-  const double more = buckets(stage, p.replicated) - 1;
-  Seconds comm = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
-  if (shard_.ranks > 1) comm += more * (shard_.base + ring_latency(shard_, 1));
-  if (p.experts > 0) {
-    comm += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
-  }
-  const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_gather;
-  return exposed_beside(comm, times.forward, c_, overlaps);
 }
 
 /// Passes over memory: clear the gradients; read them for the norm; read gradient, master and
@@ -342,12 +240,17 @@ Seconds StageModel::norm(const Stage& stage) const {
   return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
 }
 
-/// One message in each direction and chunk, hidden behind that chunk's compute where sends overlap.
+/// A stage sends after each pass of a microbatch; of two stages, each has one pass that ends there.
+double StageModel::sends() const {
+  const bool ends = plan_.pp == 2 && plan_.schedule != ScheduleKind::dualpipe_v;
+  return 2.0 * plan_.vpp - (ends ? 1 : 0);
+}
+
+/// Each message is hidden behind the compute of a chunk's pass where sends overlap.
 Seconds StageModel::steady_hops(Seconds busy) const {
   if (plan_.pp == 1) return Seconds{};
-  const double chunks = plan_.vpp;
-  const Seconds cover = busy / (2.0 * chunks);
-  return 2.0 * chunks * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
+  const Seconds cover = busy / (2.0 * plan_.vpp);
+  return sends() * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
 }
 
 Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
@@ -360,19 +263,22 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
 
 Seconds StageModel::blocking_hop(Seconds slowest) const {
   if (plan_.overlap_pp || plan_.pp == 1) return Seconds{};
-  return steady_hops(slowest) / (2.0 * plan_.vpp);
+  return steady_hops(slowest) / sends();
 }
 
-/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward.
+/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward, and
+/// DualPipeV's two at the turn on its last rank. Of a stage all but one do, of a V's ends all but
+/// two.
 Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
   const Seconds blocking = blocking_hop(slowest);
+  const double turn = plan_.schedule == ScheduleKind::dualpipe_v ? 1 : 0;
   return least_pipeline_time({.schedule = plan_.schedule,
                               .pp = plan_.pp,
                               .vpp = plan_.vpp,
                               .microbatches = microbatches_,
-                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2) * blocking,
-                              .slowest = slowest + (2.0 * plan_.vpp - 1) * blocking,
+                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2 - 2 * turn) * blocking,
+                              .slowest = slowest + (2.0 * plan_.vpp - 1 - turn) * blocking,
                               .hop = hop_ - blocking,
                               .least_chunk = {}});
 }

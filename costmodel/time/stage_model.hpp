@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/plan/stage_placement.hpp"
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/cost_model.hpp"
 
@@ -95,13 +96,16 @@ class StageModel {
     PassCosts forward, backward, recompute;
   };
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
-                  int LayerCounts::*kind, Passes& passes, StageTimes& t) const;
+                  const RecomputedPart& part, int LayerCounts::*kind, Passes& passes,
+                  StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
+  [[nodiscard]] Bytes graphs(const Stage& stage) const;
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
+  [[nodiscard]] double dualpipe_in_flight(const Stage& stage, int chunk) const;
   [[nodiscard]] double logits_in_flight(const Stage& stage) const;
   [[nodiscard]] Moving largest_moment(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
@@ -117,11 +121,24 @@ class StageModel {
                                const GroupLinks& replicas) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
-  [[nodiscard]] bool first(const Stage& stage) const { return stage.index == 0; }
-  [[nodiscard]] bool last(const Stage& stage) const { return stage.index == plan_.pp - 1; }
+  [[nodiscard]] double sends() const;
+  /// Whether the stage (the chunk) holds the embedding.
+  [[nodiscard]] bool first(const Stage& stage) const {
+    return stage.index == 0 && stage.chunk.value_or(0) == 0;
+  }
+  /// Whether it holds the head and the loss.
+  [[nodiscard]] bool last(const Stage& stage) const {
+    return stage.index == placement_.last_rank() &&
+           stage.chunk.value_or(plan_.vpp - 1) == plan_.vpp - 1;
+  }
+  /// Parameters of the head, its embedding's where the stage holds both ends of a tied one.
+  [[nodiscard]] double head_parameters(const Stage& stage) const {
+    return stage.index == 0 ? costs_.head_parameters : costs_.head_parameters_last;
+  }
 
   const CostModel& cost_model_;
   const ParallelPlan& plan_;
+  StagePlacement placement_;
   const ShardingCosts& costs_;
   const Calibration& c_;
   const PrecisionRecipe& recipe_;
@@ -135,14 +152,16 @@ class StageModel {
   Seconds host_ring_step_, host_network_step_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
-  double layers_of_chunk_ = 1;  ///< mean over all chunks
+  RecomputedPart dense_part_, moe_part_;  ///< of layers recomputed selectively
+  double layers_of_chunk_ = 1;            ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
+  double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)
 };
 
-/// What each chunk of a plan holds and recomputes: chunk c of rank s is virtual stage c·pp + s, its
-/// size layers_in_chunk(). A rank's recomputed layers are its first ones, whole blocks before
-/// attention cores. `index` is the rank's.
+/// What each chunk of a plan holds and recomputes, in the order of the virtual stages
+/// (core/plan/stage_placement.hpp), its size layers_in_chunk(). A rank's recomputed layers are its
+/// first ones, whole blocks before attention cores. `index` is the rank's.
 void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out);
 
 /// The same summed over the chunks of each rank.

@@ -6,7 +6,7 @@ namespace {
 
 /// `size` layers of a rank that follow `before` others of that rank and start with layer `begin`.
 Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, int size, int before,
-              int begin) {
+              int begin, std::optional<int> chunk = {}) {
   const auto count = [&](int first, int end) {
     const int moe = cost_model.moe_before(end) - cost_model.moe_before(first);
     return LayerCounts{end - first - moe, moe};
@@ -16,23 +16,25 @@ Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, i
   return {.index = rank,
           .layers = count(begin, begin + size),
           .recomputed = count(begin, full),
-          .selective = count(full, full + recomputed.selective)};
+          .selective = count(full, full + recomputed.selective),
+          .chunk = chunk};
 }
 
 }  // namespace
 
 void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
-  const auto ranks = static_cast<std::size_t>(plan.pp);
-  std::vector<int> held(ranks, 0);
+  const StagePlacement placement = placement_of(plan);
+  std::vector<int> held(static_cast<std::size_t>(plan.pp), 0);
   out.clear();
   int begin = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const int size = layers_in_chunk(plan, static_cast<int>(rank), chunk);
-      out.push_back(part_of(cost_model, plan, static_cast<int>(rank), size, held[rank], begin));
-      held[rank] += size;
-      begin += size;
-    }
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int rank = placement.rank_of(stage);
+    const int chunk = stage / plan.pp;
+    const int size = layers_in_chunk(plan, rank, chunk);
+    int& before = held[static_cast<std::size_t>(rank)];
+    out.push_back(part_of(cost_model, plan, rank, size, before, begin, chunk));
+    before += size;
+    begin += size;
   }
 }
 
@@ -45,18 +47,14 @@ void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
     }
     return;
   }
-  int begin = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      Stage& stage = out[static_cast<std::size_t>(rank)];
-      const int size = layers_in_chunk(plan, rank, chunk);
-      const Stage part = part_of(cost_model, plan, rank, size, stage.layers.total(), begin);
-      stage.index = rank;
-      stage.layers += part.layers;
-      stage.recomputed += part.recomputed;
-      stage.selective += part.selective;
-      begin += size;
-    }
+  std::vector<Stage> chunks;
+  chunks_of(cost_model, plan, chunks);
+  for (const Stage& part : chunks) {
+    Stage& stage = out[static_cast<std::size_t>(part.index)];
+    stage.index = part.index;
+    stage.layers += part.layers;
+    stage.recomputed += part.recomputed;
+    stage.selective += part.selective;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "gui/app/session_io.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -157,6 +159,9 @@ Result<Query> query_of_plan_file(const std::string& path) {
   name("global-batch", std::to_string(file->job.global_batch));
   name("precision", file->job.precision.name);
   if (!file->job.flash_attention) name("flash-attention", "false");
+  if (file->job.expert_imbalance > 1) {
+    name("expert-imbalance", fmt::format("{}", file->job.expert_imbalance));
+  }
   if (!file->calibration_path.empty()) name("calibration", file->calibration_path);
   if (file->job.token_budget) {
     name(kTrainTokensFlag, std::to_string(static_cast<std::int64_t>(*file->job.token_budget)));

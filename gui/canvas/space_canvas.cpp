@@ -107,7 +107,7 @@ void SpaceCanvas::place_points() {
   }
   std::erase_if(points_, [&](Point& point) {
     const Candidate& candidate = *point.plan.candidate;
-    const Economics money = economics_of(request, candidate.prediction.time.step);
+    const Economics money = economics_of(request, candidate.prediction.time);
     const auto x = value_of(figure_x_, request, candidate, money);
     const auto y = value_of(figure_y_, request, candidate, money);
     if (x && y) point.at = {*x, *y};
@@ -229,7 +229,7 @@ QString SpaceCanvas::hovered_tooltip() const {
 QString SpaceCanvas::point_tooltip(const Point& point) const {
   const PlanRequest& request = space_->resolved.request;
   const Candidate& candidate = *point.plan.candidate;
-  const Economics money = economics_of(request, candidate.prediction.time.step);
+  const Economics money = economics_of(request, candidate.prediction.time);
   std::vector<Metric> shown = {Metric::step, Metric::memory, Metric::tokens_per_second,
                                Metric::mfu};
   for (const Metric figure : {figure_x_, figure_y_}) {

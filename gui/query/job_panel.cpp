@@ -1,5 +1,7 @@
 #include "gui/query/job_panel.hpp"
 
+#include <fmt/format.h>
+
 #include <QVBoxLayout>
 
 #include "cli/flags/table.hpp"
@@ -25,6 +27,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {kTrainTokensFlag, "Training tokens"},
                                  {"precision", "Precision"},
                                  {"flash-attention", "Flash attention"},
+                                 {"expert-imbalance", "Expert imbalance"},
                                  {"cluster", "Cluster", true, "Hardware"},
                                  {"gpus", "GPUs"},
                                  {kMaxGpusFlag, "Max. GPUs"},
@@ -64,6 +67,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "global-batch") return qt_text(grouped(r.job.global_batch));
   if (flag == "precision") return qt_text(r.job.precision.name);
   if (flag == "flash-attention") return QStringLiteral("true");
+  if (flag == "expert-imbalance") return qt_text(fmt::format("{}", r.job.expert_imbalance));
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);
   if (flag == "gpus" && !r.max_gpus) return qt_text(grouped(r.cluster.gpus()));
   if (flag == "max-memory") return qt_text("likely to fit: " + with_gib(r.usable_memory()));

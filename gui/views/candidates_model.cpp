@@ -77,7 +77,7 @@ void CandidatesModel::show_space(SpaceResultPtr space) {
   if (space_) {
     const PlanRequest& request = space_->resolved.request;
     for (const RankedPlan& plan : plans_of(request, space_->report)) {
-      rows_.push_back({plan, economics_of(request, plan.candidate->prediction.time.step)});
+      rows_.push_back({plan, economics_of(request, plan.candidate->prediction.time)});
     }
   }
   endResetModel();
@@ -100,7 +100,8 @@ std::optional<int> CandidatesModel::row_of(const ParallelPlan& plan) const {
 
 bool CandidatesModel::follows_from_step(int column) {
   const MetricInfo* figure = figure_of(column);
-  return figure != nullptr && figure->figure >= Metric::usd_per_step;
+  return figure != nullptr && figure->figure >= Metric::usd_per_step &&
+         figure->figure != Metric::kwh_per_step;
 }
 
 bool CandidatesModel::is_trivial(int column) const {

@@ -139,7 +139,7 @@ void CompareView::show_figures(const PlanResult& a, const PlanResult& b) {
     const auto value = [&](const PlanResult& side) {
       const PlanRequest& request = side.resolved.request;
       return value_of(facts.figure, request, side.candidate,
-                      economics_of(request, side.candidate.prediction.time.step));
+                      economics_of(request, side.candidate.prediction.time));
     };
     const auto x = value(a);
     const auto y = value(b);

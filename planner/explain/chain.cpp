@@ -52,8 +52,10 @@ PlanConstraints constraints_with(const PlanConstraints& user, const EnabledTechn
   } else if (!enabled.interleaving) {
     out.pin<&ParallelPlan::vpp>(1);
     out.release<&ParallelPlan::microbatch_group>();
-    if (out.get<&ParallelPlan::schedule>() == ScheduleKind::interleaved)
+    const auto schedule = out.get<&ParallelPlan::schedule>();
+    if (schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v) {
       out.release<&ParallelPlan::schedule>();
+    }
   }
   return out;
 }

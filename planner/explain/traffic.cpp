@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "costmodel/collectives/expert_exchange.hpp"
+
 namespace echelon {
 
 namespace {
@@ -35,7 +37,9 @@ class LongestStage {
       const auto add = [&](CollectiveKind kind, double times) {
         if (kind != CollectiveKind::none) out.push_back({kind, times * passes, op.payload});
       };
-      add(op.forward_collective, 1 + again);
+      const bool repeated = plan_.recompute == Recompute::selective &&
+                            op.repeated_by.intersects(disjoint_parts(plan_.recompute_modules));
+      add(op.forward_collective, 1 + (repeated ? 1 : again));
       add(op.backward_collective, 1);
     }
     return out;
@@ -120,8 +124,14 @@ std::vector<LinkLoad> link_loads(const PlanRequest& request, const ParallelPlan&
     for (const Traffic& t : traffic) {
       const Bytes sent = t.times * t.payload;
       if (t.kind == CollectiveKind::all_to_all) {
-        load.per_gpu += sent * ((members - 1) / n);
-        load.per_domain += sent * (groups * members * (n - members) / n);
+        // Of k copies of a token those that its dispatcher sends; of heads (Ulysses) all.
+        const bool experts = axis == Axis::ep;
+        const TokenCopies copies =
+            experts ? copies_per_token(plan.dispatcher, request.model.moe, net.ranks, net.domains)
+                    : TokenCopies{(members - 1) / n, (n - members) / n};
+        const double k = experts ? request.model.moe.experts_per_token : 1.0;
+        load.per_gpu += sent * (copies.in_domain / k);
+        load.per_domain += sent * (groups * members * copies.between / k);
         continue;
       }
       const Bytes along = sent * bus_factor(t.kind, net.ranks);

@@ -147,10 +147,10 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
     }
     out.push_back(std::move(zero));
   }
-  if (asked.has<&ParallelPlan::recompute>() || asked.has<&ParallelPlan::recompute_layers>() ||
-      asked.has<&ParallelPlan::selective_layers>()) {
+  if (asked.has<&ParallelPlan::recompute, &ParallelPlan::recompute_modules,
+                &ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()) {
     const auto release = [](PlanConstraints& c) {
-      c.release<&ParallelPlan::recompute>();
+      c.release<&ParallelPlan::recompute, &ParallelPlan::recompute_modules>();
       c.release<&ParallelPlan::recompute_layers>();
       c.release<&ParallelPlan::selective_layers>();
     };
@@ -219,8 +219,11 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
   changed.constraints = overlaid(request.constraints, asked);
   const Result<SearchResult> choice = optimize(changed);
   WhyNot out;
-  if (choice && choice->report.winner() != nullptr) {
-    out.asked = *choice->report.winner();
+  const Candidate* best = choice ? choice->report.winner() : nullptr;
+  const bool likely =
+      best != nullptr && best->score.fits_probability.value_or(1) >= changed.least_probability;
+  if (likely) {
+    out.asked = *best;
     if (winner == nullptr) {
       out.verdict = WhyNot::Verdict::better;
       return out;
@@ -234,7 +237,13 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
                                                   : WhyNot::Verdict::slower;
     return out;
   }
-  if (choice) {
+  if (best != nullptr) {  // all there is, but unlikely to fit
+    const MemoryPrediction& memory = best->prediction.memory;
+    out.verdict = WhyNot::Verdict::too_large;
+    out.asked = *best;
+    out.stage = memory.tightest_stage;
+    out.missing = memory.peak_reserved - changed.usable_memory();
+  } else if (choice) {
     EXPECTS(!choice->report.nearest_infeasible.empty(),
             "a finished search that fits nothing has misses");
     const NearestInfeasible& miss = choice->report.nearest_infeasible.front();

@@ -7,9 +7,10 @@
 
 namespace echelon {
 
-LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one) {
+LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one, bool selective) {
   const auto time = [&](int index, LayerCounts layers) {
-    return model.times({.index = index, .layers = layers}).total();
+    const LayerCounts again = selective ? layers : LayerCounts{};
+    return model.times({.index = index, .layers = layers, .selective = again}).total();
   };
   // A stage past the last one has neither embedding nor head.
   return {time(pp, one), time(0, {}), time(pp - 1, {})};
@@ -30,21 +31,24 @@ Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
   }
 }
 
-LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp) {
+LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp,
+                       bool selective) {
   // A stage past the last one has neither embedding nor head; its time is linear in its layers.
   const auto time = [&](LayerCounts layers, LayerCounts recomputed) {
-    return model.times({.index = pp, .layers = layers, .recomputed = recomputed}).total();
+    Stage stage{.index = pp, .layers = layers, .recomputed = recomputed};
+    if (selective) stage.selective = layers;
+    return model.times(stage).total();
   };
   const int layers = cost_model.model().layers;
   const int moe = cost_model.moe_before(layers);
   LayerTimes out;
   if (moe < layers) {
     out.dense = time({1, 0}, {});
-    out.dense_recompute = time({1, 0}, {1, 0}) - out.dense;
+    if (!selective) out.dense_recompute = time({1, 0}, {1, 0}) - out.dense;
   }
   if (moe > 0) {
     out.moe = time({0, 1}, {});
-    out.moe_recompute = time({0, 1}, {0, 1}) - out.moe;
+    if (!selective) out.moe_recompute = time({0, 1}, {0, 1}) - out.moe;
   }
   return out;
 }

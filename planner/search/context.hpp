@@ -14,7 +14,7 @@ struct SearchContext {
       : request(asked),
         cost_model(asked.model, asked.job, asked.cluster, asked.framework, asked.calibration),
         usable(asked.usable_memory()),
-        recomputes(recompute_values(asked)),
+        recomputes(recompute_values(asked, cost_model)),
         pinned_counts(asked.constraints
                           .has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()),
         every_layer(asked.constraints.has<&ParallelPlan::recompute>() && !pinned_counts &&
@@ -24,11 +24,11 @@ struct SearchContext {
 
   const PlanRequest& request;
   CostModel cost_model;
-  Bytes usable;                       ///< memory of a GPU that a plan may reserve
-  std::vector<Recompute> recomputes;  ///< policies; the last, of every layer, needs least memory
-  bool pinned_counts;                 ///< the request pins how many layers are recomputed
-  bool every_layer;                   ///< the request pins that all layers are recomputed
-  bool whole_front;                   ///< a point that cannot be listed may still be on the front
+  Bytes usable;                             ///< memory of a GPU that a plan may reserve
+  std::vector<RecomputePolicy> recomputes;  ///< the last, of every layer, needs least memory
+  bool pinned_counts;                       ///< the request pins how many layers are recomputed
+  bool every_layer;                         ///< the request pins that all layers are recomputed
+  bool whole_front;  ///< a point that cannot be listed may still be on the front
 };
 
 using CostsOfShardings = std::map<LayerSharding, ShardingCosts>;

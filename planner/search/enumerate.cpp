@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/saturated_product.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -25,10 +26,16 @@ Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
   return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
 }
 
-/// The least time of the slowest stage, since a layer is not divided between stages.
-Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp) {
+/// The least time of the slowest stage, since a layer is not divided between stages. With
+/// DualPipeV, which is searched only where it is pinned, one stage holds both ends.
+Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp,
+                      ScheduleKind schedule) {
   if (pp == 1) return Seconds{};
   ParallelPlan bare;
+  if (schedule == ScheduleKind::dualpipe_v) {
+    bare.schedule = schedule;
+    bare.vpp = 2;
+  }
   bare.tp = costs.sharding.tp;
   bare.pp = 2;
   bare.microbatch = costs.sharding.microbatch;
@@ -74,12 +81,15 @@ class DegreeEnumerator {
  private:
   void add_degrees(int tp, int cp, int pp);
   [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
+  [[nodiscard]] Dispatcher dispatcher_of(const LayerSharding& sharding);
+  [[nodiscard]] Dispatcher fastest_dispatcher(const LayerSharding& sharding) const;
   void add_node(const SearchPoint& point);
 
   const SearchContext& context_;
   const PlanRequest& request_;
   Findings& found_;
   DegreeSpace space_;
+  std::map<LayerSharding, Dispatcher> dispatchers_;  ///< the fastest, where none is pinned
 };
 
 DegreeSpace DegreeEnumerator::enumerate() {
@@ -138,11 +148,47 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
           point.sharding.cp_comm = comm;
           point.sharding.microbatch = microbatch;
           point.sharding.sequence_parallel = sequence_parallel;
+          point.sharding.dispatcher = dispatcher_of(point.sharding);
           add_node(point);
         }
       }
     }
   }
+}
+
+Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) {
+  if (sharding.ep == 1 || request_.constraints.has<&ParallelPlan::dispatcher>()) {
+    return sharding.dispatcher;
+  }
+  // All that the exchange depends on.
+  const LayerSharding exchanges{.tp = sharding.tp,
+                                .cp = sharding.cp,
+                                .microbatch = sharding.microbatch,
+                                .ep = sharding.ep,
+                                .etp = sharding.etp};
+  const auto [at, added] = dispatchers_.try_emplace(exchanges);
+  if (added) at->second = fastest_dispatcher(exchanges);
+  return at->second;
+}
+
+/// The one with the fastest exchange. Allgather is left out: it keeps all tokens of
+/// the group, which the memory model does not count.
+Dispatcher DegreeEnumerator::fastest_dispatcher(const LayerSharding& sharding) const {
+  LayerSharding tried = sharding;
+  const auto time = [&](Dispatcher dispatcher) {
+    tried.dispatcher = dispatcher;
+    return context_.cost_model.exchange_time(tried);
+  };
+  Dispatcher best = Dispatcher::alltoall;
+  Seconds least = time(best);
+  for (const Dispatcher dispatcher : {Dispatcher::deepep, Dispatcher::hybridep}) {
+    if (!offers_dispatcher(request_.framework, request_.cluster, dispatcher)) continue;
+    if (const Seconds taken = time(dispatcher); taken < least) {
+      least = taken;
+      best = dispatcher;
+    }
+  }
+  return best;
 }
 
 void DegreeEnumerator::add_node(const SearchPoint& point) {
@@ -159,8 +205,10 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
   node.point = point;
   node.costs = &costs->second;
   node.work = least_work(context_.cost_model, *node.costs);
-  node.slowest =
-      std::max(slowest_stage(context_.cost_model, *node.costs, point.pp), node.work / point.pp);
+  const ScheduleKind schedule =
+      context_.request.constraints.value_or<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
+  node.slowest = std::max(slowest_stage(context_.cost_model, *node.costs, point.pp, schedule),
+                          node.work / point.pp);
   const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
   if (!least) return;
   node.least = least->assumed;
@@ -196,24 +244,29 @@ LeastStep least_time(const SearchContext& context, const SearchPoint& point,
   return {step(least_of(proved, model.pipeline(node.work, node.slowest))), step(proved)};
 }
 
-LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
-                                    const ShardingCosts& costs, int recomputed) {
+namespace {
+
+/// Where every stage recomputes so many whole layers or all that it holds, or each layer
+/// selectively as the plan does.
+LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan,
+                          const ShardingCosts& costs, int recomputed, bool selective) {
   const CostModel& cost_model = context.cost_model;
-  const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(cost_model, plan, costs);
   const int layers = context.request.model.layers;
   const int moe = cost_model.moe_before(layers);
   const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
-  Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
+  Stage all{.index = past, .layers = {layers - moe, moe}};
+  if (selective) all.selective = all.layers;
+  Seconds work = model.times(all).total();
   // Chunks recompute equally many.
   recomputed = (recomputed + plan.vpp - 1) / plan.vpp * plan.vpp;
-  const FullStage full = fullest_stage(cost_model, layer_times(cost_model, model, plan.pp), plan.pp,
-                                       plan.vpp, recomputed);
+  const LayerTimes each = layer_times(cost_model, model, plan.pp, selective);
+  const FullStage full = fullest_stage(cost_model, each, plan.pp, plan.vpp, recomputed);
   work += full.recompute;
   Seconds slowest = work / plan.pp;
   if (plan.pp > 1) {
     const int first = cost_model.moe_before(1);
-    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
+    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first}, selective);
     work += times.embedding + times.head;
     slowest = std::max(work / plan.pp, full.total);
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
@@ -229,6 +282,21 @@ LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPo
   const Seconds closed_form = model.pipeline(work, slowest);
   const Seconds proved = model.least_pipeline(work, slowest);
   return {step(closed_form), step(least_of(proved, closed_form)), step(proved)};
+}
+
+}  // namespace
+
+LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
+                                    const ShardingCosts& costs, const LeastRecomputation& least) {
+  ParallelPlan plan = degrees_of(context.request, point);
+  LeastTimes times = least_times_of(context, plan, costs, least.full, false);
+  if (!least.selective) return times;
+  set_policy(*least.selective, plan);
+  const LeastTimes other = least_times_of(context, plan, costs, 0, true);
+  times.closed_form = std::min(times.closed_form, other.closed_form);
+  times.step = std::min(times.step, other.step);
+  times.proved = std::min(times.proved, other.proved);
+  return times;
 }
 
 }  // namespace echelon

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "planner/search/findings.hpp"
+#include "planner/search/partition.hpp"
 
 namespace echelon {
 
@@ -55,9 +56,10 @@ struct LeastTimes {
 };
 
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
-/// embedding, where every stage recomputes `recomputed` layers or all that it holds.
+/// embedding, where every stage recomputes `least` at least.
 [[nodiscard]] LeastTimes least_times_with_traffic(const SearchContext& context,
                                                   const SearchPoint& point,
-                                                  const ShardingCosts& costs, int recomputed = 0);
+                                                  const ShardingCosts& costs,
+                                                  const LeastRecomputation& least = {});
 
 }  // namespace echelon

@@ -97,9 +97,10 @@ const StageStep& LayerPartitioner::row(int stage, int position, int layers) {
 
 void LayerPartitioner::find_times() {
   if (ends_.layer > Seconds{}) return;
-  ends_ = layer_and_ends(model_, plan_.pp, count(0, 1));
+  const bool selective = plan_.recompute == Recompute::selective;
+  ends_ = layer_and_ends(model_, plan_.pp, count(0, 1), selective);
   if (plan_.pp == 1) ends_.head = Seconds{};  // in ends_.embedding
-  layer_ = layer_times(cost_model_, model_, plan_.pp);
+  layer_ = layer_times(cost_model_, model_, plan_.pp, selective);
   // Short unless it runs on the host.
   if (plan_.offload_optimizer > 0) {
     least_update_ = std::max(Seconds{}, least_update(cost_model_, model_, plan_)) * (1 - kRounding);

@@ -17,7 +17,7 @@ PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
   // Layers that the request counts stay as they are; else every layer is recomputed fully.
   const bool counted =
       request.constraints.has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>();
-  plan.recompute = t.recompute == Recompute::mixed && !counted ? Recompute::full : t.recompute;
+  if (t.recompute.kind == Recompute::mixed && !counted) plan.recompute = Recompute::full;
   for (const PlanField& field : plan_fields()) {
     // Layers follow from the point, overlap from the request.
     const bool follows =
@@ -48,7 +48,7 @@ std::optional<Fix> lifted_constraint(const PlanRequest& request, const SearchPoi
     return fits(changed);
   };
   const bool counts = user.has<&P::recompute, &P::recompute_layers, &P::selective_layers>();
-  if (counts && t.recompute != Recompute::full && helps([](PlanConstraints& c) {
+  if (counts && t.recompute.kind != Recompute::full && helps([](PlanConstraints& c) {
         c.pin<&P::recompute>(Recompute::full);
         c.release<&P::recompute_layers, &P::selective_layers>();
       })) {

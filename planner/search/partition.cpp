@@ -42,26 +42,32 @@ std::optional<int> most_that_may_win(const CostModel& cost_model, const Parallel
 
 bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
                        Bytes usable, std::optional<Seconds> bound,
-                       std::span<const Recompute> policies) {
+                       std::span<const RecomputePolicy> policies) {
   bool any = false;
-  for (const Recompute policy : policies) {
-    plan.recompute = policy;
-    if (any || (policy == Recompute::none && policies.size() > 1)) continue;  // or none of many
+  for (const RecomputePolicy& policy : policies) {
+    set_policy(policy, plan);
+    if (any || (policy.kind == Recompute::none && policies.size() > 1))
+      continue;  // or none of many
     LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
     any = most_that_may_win(cost_model, plan, partitioner).has_value();
   }
   return any;
 }
 
-int fewest_recomputed_layers(const CostModel& cost_model, ParallelPlan& plan,
-                             const ShardingCosts& costs, Bytes usable,
-                             std::span<const Recompute> policies) {
+LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan& plan,
+                                       const ShardingCosts& costs, Bytes usable,
+                                       std::span<const RecomputePolicy> policies) {
+  set_policy(Recompute::full, plan);
   LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
   partitioner.allow_any_mix();
-  if (partitioner.may_fit(0)) return 0;
-  if (std::ranges::find(policies, Recompute::selective) != policies.end()) {
-    plan.recompute = Recompute::selective;
-    if (partitioner.may_fit(std::nullopt)) return 0;
+  if (partitioner.may_fit(0)) return {};
+  for (const RecomputePolicy& policy : policies) {
+    if (policy.kind != Recompute::selective) continue;
+    ParallelPlan selective = plan;
+    set_policy(policy, selective);
+    LayerPartitioner tried(cost_model, selective, costs, usable, std::nullopt);
+    tried.allow_any_mix();
+    if (tried.may_fit(std::nullopt)) return {.full = 1, .selective = policy};
   }
   int low = 0;
   int high = cost_model.model().layers;
@@ -69,7 +75,7 @@ int fewest_recomputed_layers(const CostModel& cost_model, ParallelPlan& plan,
     const int middle = low + (high - low) / 2;
     (partitioner.may_fit(middle) ? high : low) = middle;
   }
-  return high;
+  return {.full = high};
 }
 
 bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,

@@ -7,6 +7,7 @@
 
 #include "costmodel/time/stage_model.hpp"
 #include "planner/search/layer_partition.hpp"
+#include "planner/space/recompute_policy.hpp"
 
 namespace echelon {
 
@@ -38,15 +39,23 @@ namespace echelon {
 [[nodiscard]] bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan,
                                      const ShardingCosts& costs, Bytes usable,
                                      std::optional<Seconds> bound,
-                                     std::span<const Recompute> policies);
+                                     std::span<const RecomputePolicy> policies);
 
-/// The fewest layers that every stage of a plan has to recompute (or all that it holds) for any
-/// partition of the layers to fit, whatever its schedule, where `policies` are none, selective and
-/// full: `plan` is 1F1B, which keeps least of all schedules. Selective recomputation that may fit
-/// counts as none. All layers where nothing fits. Overwrites plan.recompute.
-[[nodiscard]] int fewest_recomputed_layers(const CostModel& cost_model, ParallelPlan& plan,
-                                           const ShardingCosts& costs, Bytes usable,
-                                           std::span<const Recompute> policies);
+/// What the plans of a point have to recompute at least in order to fit: so many whole layers of
+/// every stage (or all that it holds), or all of them by the selective policy, if there is one.
+struct LeastRecomputation {
+  int full = 0;
+  std::optional<RecomputePolicy> selective{};
+};
+
+/// That for any partition of the layers to fit, whatever its schedule, where `policies` are none,
+/// selective ones by rising time, and full: `plan` is 1F1B, which keeps least of all schedules. Of
+/// the selective policies the first that may fit, next to which one whole layer is the least, since
+/// none does not fit. All layers where nothing fits. Overwrites the plan's policy.
+[[nodiscard]] LeastRecomputation least_recomputation(const CostModel& cost_model,
+                                                     ParallelPlan& plan, const ShardingCosts& costs,
+                                                     Bytes usable,
+                                                     std::span<const RecomputePolicy> policies);
 
 /// False when no partition of the layers fits, whatever `plan.recompute` lets each stage recompute.
 /// Cheap; true is no promise (layers of two kinds are not looked at).

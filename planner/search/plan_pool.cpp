@@ -198,8 +198,8 @@ std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step
     const double least = 1 - (expected / (weight * step) - 1) / risk;
     const bool safe = *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
     wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
-    if (wanted >= 1) return std::nullopt;
   }
+  if (wanted >= 1) return std::nullopt;
   return memory_limit(request, wanted);
 }
 

@@ -11,8 +11,8 @@
 namespace echelon {
 namespace {
 
-bool counts_layers(Recompute recompute) {
-  return recompute == Recompute::full || recompute == Recompute::mixed;
+bool counts_layers(const RecomputePolicy& policy) {
+  return policy.kind == Recompute::full || policy.kind == Recompute::mixed;
 }
 
 /// Whether the tightest stage of a plan that recomputes every layer keeps less by more than the
@@ -34,7 +34,12 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
           chunks_in_flight(plan.schedule, plan.pp, plan.vpp, stage.index, m, plan.group_size())) /
       plan.vpp;
   const auto freed = [&](const LayerCosts& layer, int layers) {
-    return layers * (layer.saved_selective - costs.layer_input);
+    Bytes least = layer.saved;
+    for (const RecomputePolicy& policy : context.recomputes) {
+      if (policy.kind != Recompute::selective) continue;
+      least = std::min(least, layer.saved - selective_part(layer, framework, policy.modules).freed);
+    }
+    return layers * (least - costs.layer_input);
   };
   const Bytes buffer = stage.layers.moe > 0 ? costs.moe.saved : costs.dense.saved;
   return in_flight *
@@ -53,16 +58,16 @@ Bytes price_memory(const SearchContext& context, const SearchPoint& point,
 
 Bytes least_shortage(const SearchContext& context, SearchPoint& point, const ShardingCosts& costs,
                      Priced& out) {
-  const auto shortage_with = [&](Recompute recompute) {
+  const auto shortage_with = [&](const RecomputePolicy& recompute) {
     point.recompute = recompute;
     point.recompute_layers = counts_layers(recompute) ? context.request.model.layers : 0;
     return price_memory(context, point, costs, out);
   };
-  const Recompute every_layer = context.recomputes.back();
+  const RecomputePolicy every_layer = context.recomputes.back();
   const Bytes all = shortage_with(every_layer);
   if (context.recomputes.size() == 1 || frees_its_buffer(context, costs, out)) return all;
   Bytes least = all;
-  for (const Recompute recompute : context.recomputes) {
+  for (const RecomputePolicy& recompute : context.recomputes) {
     if (!counts_layers(recompute)) least = std::min(least, shortage_with(recompute));
   }
   return std::min(least, shortage_with(every_layer));

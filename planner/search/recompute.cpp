@@ -90,14 +90,14 @@ bool fastest_mix(Recomputation& stage) {
 std::vector<int> moe_before_of(const CostModel& cost_model, const ParallelPlan& plan, int of_rank) {
   std::vector<int> before{0};
   int layer = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      const int end = layer + layers_in_chunk(plan, rank, chunk);
-      for (; layer < end; ++layer) {
-        if (rank != of_rank) continue;
-        before.push_back(before.back() + cost_model.moe_before(layer + 1) -
-                         cost_model.moe_before(layer));
-      }
+  const StagePlacement placement = placement_of(plan);
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int rank = placement.rank_of(stage);
+    const int end = layer + layers_in_chunk(plan, rank, stage / plan.pp);
+    for (; layer < end; ++layer) {
+      if (rank != of_rank) continue;
+      before.push_back(before.back() + cost_model.moe_before(layer + 1) -
+                       cost_model.moe_before(layer));
     }
   }
   return before;

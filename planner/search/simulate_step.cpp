@@ -10,14 +10,17 @@
 namespace echelon {
 namespace {
 
-/// Of forwards and backwards; about 100 bytes each while they are simulated.
-constexpr double kMostPasses = 5e6;
+/// Of forwards and backwards; about 100 bytes each while they are simulated, ten times as many
+/// while they are lowered (DualPipeV).
+double most_passes(ScheduleKind schedule) {
+  return schedule == ScheduleKind::dualpipe_v ? 5e5 : 5e6;
+}
 
 bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
   const auto microbatches =
       static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
   return plan.pp > 1 && cost_model.ablated() != AblatedFeature::no_bubble &&
-         2.0 * plan.pp * plan.vpp * microbatches <= kMostPasses;
+         2.0 * plan.pp * plan.vpp * microbatches <= most_passes(plan.schedule);
 }
 
 /// Times of forwards, backwards and messages; a message that blocks lengthens the pass that sends
@@ -28,9 +31,10 @@ ScheduleCosts simulated_costs(const CostModel& cost_model, const StageModel& mod
   ScheduleCosts costs = pipeline_costs(cost_model, model, plan, shape);
   const Seconds blocking = model.blocking_hop(slowest);
   if (blocking <= Seconds{}) return costs;
-  for (std::size_t i = 0; i < costs.stages.size(); ++i) {
-    if (i + 1 < costs.stages.size()) costs.stages[i].forward += blocking;
-    if (i > 0) costs.stages[i].backward_input += blocking;
+  for (int stage = 0; stage + 1 < shape.stages(); ++stage) {
+    if (!shape.placement().sends(stage)) continue;
+    costs.stages[static_cast<std::size_t>(stage)].forward += blocking;
+    costs.stages[static_cast<std::size_t>(stage) + 1].backward_input += blocking;
   }
   for (Seconds& hop : costs.hops) hop = hop - blocking;
   return on_exact_grid(std::move(costs), shape.chunks, shape.microbatches);
@@ -69,7 +73,9 @@ Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& pl
   const StageModel model(cost_model, plan, costs);
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
   // The chains are those of whole groups of microbatches.
-  if (shape.chunks > 1 && shape.microbatches % shape.in_turn() != 0) return least_step(model, time);
+  if (shape.kind == ScheduleKind::interleaved && shape.microbatches % shape.in_turn() != 0) {
+    return least_step(model, time);
+  }
   return step_with(time, least_makespan(shape, simulated_costs(cost_model, model, plan, shape,
                                                                time.pipeline.slowest)));
 }

@@ -39,11 +39,12 @@ struct PointPricing {
   Priced& work;
 };
 
-/// Prices the point where it fits, and accepts it.
-bool price_point(const PointPricing& pricing, const SearchPoint& point) {
+/// Prices the point where it reserves at most `limit`, and accepts it.
+bool price_point(const PointPricing& pricing, const SearchPoint& point, Bytes limit) {
   const SearchContext& context = pricing.context;
   Priced& work = pricing.work;
-  if (price_memory(context, point, pricing.costs, work) > Bytes{}) return false;
+  price_memory(context, point, pricing.costs, work);
+  if (work.memory.peak_reserved > limit) return false;
   if (context.pinned_counts && broken_rule_of(context, work.plan)) return false;
   context.cost_model.price_time(work.plan, pricing.costs, work.memory.contents, work.time);
   pricing.found.accept(point, pricing.costs, work);
@@ -57,7 +58,7 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
   bool any = false;
   const auto price = [&](int layers) {
     point.recompute_layers = layers;
-    any = price_point(pricing, point) || any;
+    any = price_point(pricing, point, pricing.context.usable) || any;
   };
   const bool counted = !pricing.context.pinned_counts && !pricing.context.every_layer;
   const auto fewest_within = [&](Bytes limit) {
@@ -86,17 +87,42 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
   return any;
 }
 
+/// Sets of modules by rising time and falling memory: the first that fits, none at all where that
+/// does, and more as long as the plan then fits with a probability that can make up for the time;
+/// for the front every one. Returns whether any plan fits.
+bool price_modules(const PointPricing& pricing, SearchPoint point) {
+  bool any = false;
+  std::optional<Bytes> limit = pricing.context.usable;
+  for (const RecomputePolicy& policy : pricing.context.recomputes) {
+    if (policy.kind != Recompute::none && policy.kind != Recompute::selective) continue;
+    if (!limit) break;
+    point.recompute = policy;
+    point.recompute_layers = 0;
+    if (!price_point(pricing, point, *limit)) continue;
+    any = true;
+    if (pricing.for_front) continue;
+    limit = pricing.found.pool.next_limit(point, pricing.least, pricing.weight,
+                                          pricing.work.memory.peak_reserved);
+  }
+  return any;
+}
+
 /// All policies. Returns whether any plan fits.
 bool price_recomputations(const PointPricing& pricing, SearchPoint point, int all) {
-  bool any = false;
-  const std::vector<Recompute>& recomputes = pricing.context.recomputes;
-  for (const Recompute recompute : recomputes) {
-    point.recompute = recompute;
+  const std::vector<RecomputePolicy>& recomputes = pricing.context.recomputes;
+  const bool modules =
+      recomputes.size() > 1 && !pricing.context.request.framework.recompute_modules.empty();
+  bool any = modules && price_modules(pricing, point);
+  for (const RecomputePolicy& policy : recomputes) {
+    const Recompute recompute = policy.kind;
+    point.recompute = policy;
     point.recompute_layers = 0;
+    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
     // Equal counts on every stage are none, selective or full.
     if (recompute == Recompute::mixed && recomputes.size() > 1) continue;
-    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
-    any = (counts ? price_full_recomputation(pricing, point, all) : price_point(pricing, point)) ||
+    if (modules && !counts) continue;
+    any = (counts ? price_full_recomputation(pricing, point, all)
+                  : price_point(pricing, point, pricing.context.usable)) ||
           any;
   }
   return any;
@@ -108,8 +134,8 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
   const SearchContext& context = pricing.context;
   if (!context.request.framework.per_stage_recompute || context.every_layer) return false;
   bool any = false;
-  for (const Recompute recompute : context.recomputes) {
-    if (recompute != Recompute::full && recompute != Recompute::mixed) continue;
+  for (const RecomputePolicy& recompute : context.recomputes) {
+    if (recompute.kind != Recompute::full && recompute.kind != Recompute::mixed) continue;
     std::optional<Bytes> limit = context.usable;
     while (limit) {
       point.recompute = recompute;
@@ -139,7 +165,7 @@ double least_weight_of(const PlanRequest& request, const SearchPoint& point) {
 /// Where a point ends that no balanced plan fits and no partition that may win.
 PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs, bool least_held,
                        bool smaller_may_win, Priced& work) {
-  work.plan.recompute = context.recomputes.back();
+  set_policy(context.recomputes.back(), work.plan);
   const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable);
   if (!may_fit && least_held) return PointEnd::hopeless;
   return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
@@ -149,20 +175,21 @@ PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs,
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
   const Framework& framework = context.request.framework;
+  if (point.schedule == ScheduleKind::dualpipe_v) return false;  // equal chunks, or nearly
   const bool chosen =
       point.vpp > 1 ? framework.any_layout : framework.stage_layers == StageLayers::chosen;
   return chosen && !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
          !context.pinned_counts;
 }
 
-int NeededRecomputation::of(int zero, double offload) {
+LeastRecomputation NeededRecomputation::of(int zero, double offload) {
   const Framework& framework = context_.request.framework;
   if (framework.per_stage_recompute || framework.fixed_blocks || context_.pinned_counts ||
-      context_.recomputes.back() != Recompute::full || context_.request.exhaustive) {
-    return 0;
+      context_.recomputes.back().kind != Recompute::full || context_.request.exhaustive) {
+    return {};
   }
   for (const Known& known : known_) {
-    if (known.zero == zero && known.offload == offload) return known.layers;
+    if (known.zero == zero && known.offload == offload) return known.least;
   }
   SearchPoint point = node_.point;
   point.schedule = ScheduleKind::one_f_one_b;
@@ -172,11 +199,10 @@ int NeededRecomputation::of(int zero, double offload) {
   point.shard_group = point.dp * point.sharding.cp;
   point.offload_optimizer = offload;
   ParallelPlan plan = degrees_of(context_.request, point);
-  plan.recompute = Recompute::full;
   known_.push_back({zero, offload,
-                    fewest_recomputed_layers(context_.cost_model, plan, *node_.costs,
-                                             context_.usable, context_.recomputes)});
-  return known_.back().layers;
+                    least_recomputation(context_.cost_model, plan, *node_.costs, context_.usable,
+                                        context_.recomputes)});
+  return known_.back().least;
 }
 
 PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,

@@ -2,23 +2,24 @@
 #pragma once
 
 #include "planner/search/enumerate.hpp"
+#include "planner/search/partition.hpp"
 
 namespace echelon {
 
-/// How many layers the plans of one node have to recompute in order to fit.
+/// What the plans of one node have to recompute in order to fit.
 class NeededRecomputation {
  public:
   NeededRecomputation(const SearchContext& context, const DegreeNode& node)
       : context_(context), node_(node) {}
-  /// Every stage recomputes so many or all that it holds, under any schedule and shard group. Zero
-  /// where the request counts them or stages recompute on their own.
-  [[nodiscard]] int of(int zero, double offload);
+  /// Under any schedule and shard group. Nothing where the request counts layers or stages
+  /// recompute on their own.
+  [[nodiscard]] LeastRecomputation of(int zero, double offload);
 
  private:
   struct Known {
     int zero;
     double offload;
-    int layers;
+    LeastRecomputation least;
   };
   const SearchContext& context_;
   const DegreeNode& node_;

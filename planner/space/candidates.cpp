@@ -49,8 +49,9 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.microbatch_group = point.microbatch_group;
   plan.zero = point.zero;
   plan.shard_group = point.shard_group;
-  plan.recompute = point.recompute;
+  set_policy(point.recompute, plan);
   plan.rank_order = point.rank_order;
+  plan.cuda_graphs = pinned.values().cuda_graphs;
   plan.offload_optimizer = point.offload_optimizer;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
@@ -77,7 +78,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 }
 
 std::optional<std::vector<int>> split_layers(const Framework& framework, const ModelSpec& model,
-                                             int pp, int vpp) {
+                                             int pp, int vpp, ScheduleKind schedule) {
   const int layers = model.layers;
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
   // More chunks than an int holds are more than any model has layers.
@@ -103,6 +104,10 @@ std::optional<std::vector<int>> split_layers(const Framework& framework, const M
     return dealt_layers(framework, model, pp);
   }
   if (layers % chunks == 0) return ends_less(0, 0);
+  if (schedule == ScheduleKind::dualpipe_v) {
+    if (!framework.any_layout) return std::nullopt;
+    return (layers + 2) % chunks == 0 ? ends_less(2, 0) : balanced_layers(layers, pp);
+  }
   if (!framework.any_layout) return std::nullopt;
   if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
   if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
@@ -123,12 +128,13 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   const auto stages = static_cast<std::size_t>(point.pp);
   if (pinned.has<&ParallelPlan::layers_per_stage>()) {
     plan.layers_per_stage = pinned.values().layers_per_stage;
-  } else if (auto split = split_layers(request.framework, request.model, point.pp, point.vpp)) {
+  } else if (auto split = split_layers(request.framework, request.model, point.pp, point.vpp,
+                                       point.schedule)) {
     plan.layers_per_stage = std::move(*split);
   } else {
     return false;
   }
-  const bool mixed = point.recompute == Recompute::mixed;
+  const bool mixed = point.recompute.kind == Recompute::mixed;
   plan.recompute_layers.assign(stages, 0);
   plan.selective_layers.assign(mixed ? stages : 0, 0);
   if (plan.layers_per_stage.size() != stages) return true;  // check_plan will say so
@@ -140,7 +146,7 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
     if (mixed && pinned.has<&ParallelPlan::selective_layers>() &&
         !pinned.has<&ParallelPlan::recompute_layers>())
       continue;
-    if (!mixed && point.recompute != Recompute::full) continue;
+    if (!mixed && point.recompute.kind != Recompute::full) continue;
     plan.recompute_layers[s] =
         pinned.has<&ParallelPlan::recompute_layers>()
             ? pinned_recompute(pinned.values().recompute_layers, plan.layers_per_stage, s)
@@ -161,7 +167,7 @@ SearchPoint point_of(const ParallelPlan& plan) {
   point.shard_group = plan.shard_group;
   point.rank_order = plan.rank_order;
   point.offload_optimizer = plan.offload_optimizer;
-  point.recompute = plan.recompute;
+  point.recompute = {plan.recompute, plan.recompute_modules};
   for (const int k : plan.recompute_layers) {
     point.recompute_layers = std::max(point.recompute_layers, k);
   }
@@ -213,6 +219,10 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     shardings.push_back(sharding);
     shardings.back().ep = ep;
     shardings.back().etp = etp;
+    // A search over ep meets ep = 1, where neither question arises.
+    const bool alone = ep == 1 && !pinned.has<&ParallelPlan::ep>();
+    shardings.back().dispatcher = alone ? Dispatcher::alltoall : pinned.values().dispatcher;
+    shardings.back().overlap_ep = !alone && pinned.values().overlap_ep;
   };
   if (experts == 0 || !request.framework.expert_parallel) {
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
@@ -250,6 +260,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
     return {{pinned.values().vpp,
              schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
+  if (schedule == dualpipe_v) return {{2, dualpipe_v}};
   std::vector<Chunks> values;
   // A group of microbatches asks for interleaving, as the schedule does.
   const bool one =
@@ -268,7 +279,8 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 
 std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point, Seconds hop,
                               Seconds slowest) {
-  if (point.vpp == 1) return {1};  // a search over vpp meets it, where the question does not arise
+  // A search over vpp meets them, where the question does not arise.
+  if (point.vpp == 1 || point.schedule == ScheduleKind::dualpipe_v) return {1};
   if (request.constraints.has<&ParallelPlan::microbatch_group>()) {
     const int pinned = request.constraints.values().microbatch_group;
     return {pinned > 1 ? pinned : point.pp};
@@ -351,18 +363,34 @@ std::vector<double> offload_values(const PlanRequest& request, int zero) {
   return {0.0};
 }
 
-std::vector<Recompute> recompute_values(const PlanRequest& request) {
-  if (request.constraints.has<&ParallelPlan::recompute>())
-    return {request.constraints.values().recompute};
-  if (request.constraints.has<&ParallelPlan::selective_layers>()) return {Recompute::mixed};
-  if (request.constraints.has<&ParallelPlan::recompute_layers>()) return {Recompute::full};
-  // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
-  // per head and token, for the price of another attention forward.
-  if (request.job.flash_attention) return {Recompute::none, Recompute::full};
-  if (!request.framework.mixed_recompute) {
-    return {Recompute::none, Recompute::selective, Recompute::full};
+std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
+                                              const CostModel& cost_model) {
+  using P = ParallelPlan;
+  const PlanConstraints& pinned = request.constraints;
+  if (pinned.has<&P::recompute>()) {
+    return {{pinned.values().recompute, pinned.values().recompute_modules}};
   }
-  return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};
+  if (pinned.has<&P::recompute_modules>()) {
+    return {{Recompute::selective, pinned.values().recompute_modules}};
+  }
+  if (pinned.has<&P::selective_layers>()) return {Recompute::mixed};
+  if (pinned.has<&P::recompute_layers>()) return {Recompute::full};
+  // Dispatch and combine overlap only where no layer repeats them.
+  const bool overlaps = pinned.values().overlap_ep;
+  std::vector<RecomputePolicy> values{Recompute::none};
+  if (!request.framework.recompute_modules.empty()) {
+    for (const RecomputeModules& modules : module_chain(cost_model)) {
+      if (overlaps && modules.contains(RecomputeModule::moe)) continue;
+      values.emplace_back(Recompute::selective, modules);
+    }
+  } else if (!request.job.flash_attention) {
+    // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp,
+    // 4 bytes per head and token, for the price of another attention forward.
+    values.emplace_back(Recompute::selective);
+    if (request.framework.mixed_recompute) values.emplace_back(Recompute::mixed);
+  }
+  if (!overlaps) values.emplace_back(Recompute::full);
+  return values;
 }
 
 std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const ParallelPlan& plan,
@@ -400,7 +428,8 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
   if (field.is(&P::microbatch_group)) {
     const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
     std::vector<std::int64_t> values;
-    for (std::int64_t group = plan.pp; plan.vpp > 1 && group <= m; ++group) {
+    const bool grouped = plan.schedule == ScheduleKind::interleaved;
+    for (std::int64_t group = plan.pp; grouped && group <= m; ++group) {
       if (groups_fill(m, plan.pp, group)) values.push_back(group);
     }
     return values.empty() ? std::vector<std::int64_t>{1} : values;

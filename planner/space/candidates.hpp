@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "costmodel/cost_model.hpp"
+#include "planner/space/recompute_policy.hpp"
 #include "planner/space/request.hpp"
 
 namespace echelon {
@@ -22,7 +23,7 @@ struct SearchPoint {
   int zero = 0, shard_group = 1;
   RankOrder rank_order = RankOrder::dp_inside_pp;
   double offload_optimizer = 0;
-  Recompute recompute = Recompute::none;
+  RecomputePolicy recompute;
   int recompute_layers = 0;  ///< fully, on every stage
   auto operator<=>(const SearchPoint&) const = default;
 };
@@ -32,9 +33,11 @@ struct SearchPoint {
 
 /// Layers per stage of pp·vpp chunks. Without interleaving: balanced, or as the framework deals
 /// them. With it: equal chunks; for a framework with any layout else one layer less on the first
-/// and on the last stage, or what is nearest. Nothing when there is no such split.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& framework,
-                                                           const ModelSpec& model, int pp, int vpp);
+/// and on the last stage, or what is nearest. DualPipeV's first stage holds both ends. Nothing when
+/// there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(
+    const Framework& framework, const ModelSpec& model, int pp, int vpp,
+    ScheduleKind schedule = ScheduleKind::interleaved);
 
 /// Whether overlapping communication with compute is never slower: hiding a second of it costs the
 /// compute no more than that second. Else not overlapping is never slower; either way one value of
@@ -86,8 +89,9 @@ inline constexpr double kExposedShare = 0.01;
 [[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
                                                        const SearchPoint& point);
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
-/// The last one, with every layer recomputed, needs least memory.
-[[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
+/// The last one, with every layer recomputed, needs least memory. Sets of modules by rising time.
+[[nodiscard]] std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
+                                                            const CostModel& cost_model);
 
 /// What a whole number of `plan` may be set to by hand, ascending and not all legal: axes over the
 /// GPUs at the divisors of their number, the axes of experts at those of their number and width,

@@ -37,6 +37,8 @@ class PlanConstraints {
 
   template <auto member>
   void pin(PlanValue<member> value) {
+    if constexpr (std::is_same_v<PlanValue<member>, Recompute>)
+      release<&ParallelPlan::recompute_modules>();
     values_.*member = std::move(value);
     pinned_.insert(plan_field<member>);
   }
@@ -44,11 +46,15 @@ class PlanConstraints {
   void release() {
     (release(plan_field<members>), ...);
   }
-  /// To its value in this plan. A plan without gradient buckets pins none of their sizes.
+  /// To its value in this plan. A plan without gradient buckets pins none of their sizes, one
+  /// without modules none of them; and a policy of recomputation releases those pinned before.
   void pin(const PlanField& field, const ParallelPlan& plan) {
+    if (field.is(&ParallelPlan::recompute)) release<&ParallelPlan::recompute_modules>();
     copy_value(field, plan, values_);
     pinned_.insert(field);
-    if (field.kind == PlanFieldKind::size && value_text(field, plan).empty()) pinned_.erase(field);
+    const bool may_be_none =
+        field.kind == PlanFieldKind::size || field.kind == PlanFieldKind::modules;
+    if (may_be_none && value_text(field, plan).empty()) pinned_.erase(field);
   }
   void release(const PlanField& field) {
     copy_value(field, ParallelPlan{}, values_);

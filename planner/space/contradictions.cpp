@@ -26,6 +26,15 @@ Status check_contradictions(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   const ParallelPlan& values = c.values();
   if (Status counts = check_recompute_counts(c); !counts) return counts;
+  if (c.has<&P::recompute_modules>()) {
+    ParallelPlan asked = values;
+    if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
+    if (const auto broken = check_modules(request.model, request.framework, asked)) {
+      return input_error(
+          "--recompute-modules", broken->detail,
+          "modules that the framework and the model have, with --recompute selective");
+    }
+  }
   const bool mixed =
       c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
   if (mixed && !request.framework.mixed_recompute) {
@@ -35,15 +44,22 @@ Status check_contradictions(const PlanRequest& request) {
                                    request.framework.name),
                        "--recompute none, selective or full");
   }
+  if (values.overlap_ep && c.has<&P::recompute>() &&
+      (values.recompute == Recompute::full || values.recompute == Recompute::mixed)) {
+    return input_error("--overlap",
+                       fmt::format("ep with --recompute {}", name_of(values.recompute)),
+                       "--recompute none or selective", "drop one of the two flags");
+  }
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
   }
+  const bool v = values.schedule == ScheduleKind::dualpipe_v;
   if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved && c.has<&P::vpp>() &&
-      values.vpp > 1) {
+      (v ? values.vpp != 2 : values.vpp > 1)) {
     return input_error("--vpp",
                        fmt::format("{} with --schedule {}", values.vpp, name_of(values.schedule)),
-                       "--schedule interleaved", "drop one of the two flags");
+                       v ? "--vpp 2" : "--schedule interleaved", "drop one of the two flags");
   }
   if (c.has<&P::microbatch_group>() && values.microbatch_group > 1) {
     const auto against = [&](const std::string& flag, const char* expected) {

@@ -62,8 +62,7 @@ std::string_view describe(RejectionReason reason) {
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
       return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
-             "at "
-             "least pp; most frameworks only in groups of pp";
+             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
@@ -134,6 +133,11 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
                      fmt::format("etp {} does not divide the expert width {}", p.etp,
                                  model.moe.expert_ffn_hidden)};
   }
+  if (p.ep == 1 && (p.dispatcher != Dispatcher::alltoall || p.overlap_ep)) {
+    return Rejection{contradictory, fmt::format("{} with ep 1: no token leaves its rank",
+                                                p.overlap_ep ? "overlap of expert communication"
+                                                             : "a token dispatcher")};
+  }
   const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
   if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
     return Rejection{
@@ -149,6 +153,13 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
 Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
+  if (model.delta.layers > 0) {
+    // Source: Megatron-LM 00caa53a, megatron/core/ssm/gated_delta_net.py ("TODO: support CP").
+    return Rejection{framework_lacks_feature,
+                     fmt::format("cp {} with gated delta nets, whose state passes through the "
+                                 "sequence in order",
+                                 p.cp)};
+  }
   const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     return Rejection{
@@ -255,7 +266,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
                                                 model.layers)};
   }
   const bool interleaved = p.schedule == ScheduleKind::interleaved;
-  if (interleaved != (p.vpp > 1)) {
+  const bool v = p.schedule == ScheduleKind::dualpipe_v;
+  if (v ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
@@ -263,9 +275,18 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
     return Rejection{contradictory, fmt::format("groups of {} microbatches without interleaving",
                                                 p.microbatch_group)};
   }
+  const std::int64_t microbatches = p.microbatches_rounded_up(job.global_batch);
   if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!interleaved) return {};
-  return check_groups(framework, p, p.microbatches_rounded_up(job.global_batch));
+  if (interleaved) return check_groups(framework, p, microbatches);
+  if (!v) return {};
+  if (p.pp == 1) return Rejection{contradictory, "dualpipev needs pp > 1"};
+  if (microbatches >= 2 * std::int64_t{p.pp}) return {};
+  // Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
+  // PyTorch, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as
+  // many microbatches as stages or more.
+  return Rejection{microbatches_not_divisible,
+                   fmt::format("{} microbatches for dualpipev, which needs 2 x pp {} or more",
+                               microbatches, p.pp)};
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {
@@ -289,6 +310,8 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
     return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
   }
   if (p.ep * p.etp > 1 && !framework.expert_parallel) return lacks("expert parallelism");
+  if (p.overlap_ep && !framework.overlaps_experts) return lacks("overlap of expert communication");
+  if (p.cuda_graphs != CudaGraphs::none && !framework.cuda_graphs) return lacks("CUDA graphs");
   if (p.sequence_parallel && !framework.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
@@ -299,10 +322,25 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
+Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                       const ParallelPlan& p) {
+  if (p.ep == 1 || offers_dispatcher(framework, cluster, p.dispatcher)) return {};
+  if (!framework.offers(p.dispatcher)) {
+    return lacks_of(framework, fmt::format("token dispatcher {}", name_of(p.dispatcher)));
+  }
+  return Rejection{contradictory,
+                   fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
+                               name_of(p.dispatcher), cluster.gpu().name)};
+}
+
 /// What the framework offers of schedules and rank orders.
 Found check_order(const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
-  if (p.vpp > 1 && !framework.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::dualpipe_v) {
+    if (!framework.dualpipe_v) return lacks("DualPipeV schedule");
+  } else if (p.vpp > 1 && !framework.interleaved) {
+    return lacks("interleaved schedule");
+  }
   if (p.schedule == ScheduleKind::zero_bubble_h1 && !framework.zero_bubble) {
     return lacks("zero-bubble schedule");
   }
@@ -444,7 +482,8 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const Framework& framework, const ParallelPlan& p) {
+Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
+  if (Found found = check_modules(model, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -465,6 +504,9 @@ Found check_recompute(const Framework& framework, const ParallelPlan& p) {
     return Rejection{contradictory, fmt::format("{} entries of recomputed layers for pp {}",
                                                 p.recompute_layers.size(), p.pp)};
   }
+  if (p.overlap_ep) {
+    return lacks_of(framework, "overlap of expert communication together with full recomputation");
+  }
   for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
     const int k = p.recompute_layers[s];
     if (k < 0 || k > p.layers_per_stage[s]) {
@@ -483,6 +525,41 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 
 }  // namespace
 
+/// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
+/// of latent attention and of grouped experts need them, a whole layer of experts cannot be
+/// repeated while its exchange overlaps another microbatch.
+std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& framework,
+                                       const ParallelPlan& p) {
+  using enum RecomputeModule;
+  const RecomputeModules& asked = p.recompute_modules;
+  if (asked.empty()) return {};
+  if (p.recompute != Recompute::selective) {
+    return Rejection{contradictory, fmt::format("recomputed modules {} with recompute {}",
+                                                text_of(asked), name_of(p.recompute))};
+  }
+  RecomputeModules lacking;
+  for (const RecomputeModule module : kRecomputeModules) {
+    if (asked.contains(module) && !framework.recompute_modules.contains(module)) {
+      lacking.insert(module);
+    }
+  }
+  if (!lacking.empty()) {
+    return lacks_of(framework, "recomputation of modules: " + text_of(lacking));
+  }
+  if (asked.contains(mla_up_proj) && !model.latent()) {
+    return Rejection{contradictory,
+                     "recomputation of mla_up_proj for a model without latent attention"};
+  }
+  if (asked.contains(moe_act) && model.moe.experts == 0) {
+    return Rejection{contradictory, "recomputation of moe_act for a model without experts"};
+  }
+  if (asked.contains(moe) && p.overlap_ep) {
+    return Rejection{contradictory,
+                     "recomputation of moe while its exchange overlaps another microbatch"};
+  }
+  return {};
+}
+
 std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
   if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
   const std::string order = fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
@@ -500,8 +577,18 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
       fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
 }
 
+bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                       Dispatcher dispatcher) {
+  if (!framework.offers(dispatcher)) return false;
+  if (dispatcher == Dispatcher::alltoall || dispatcher == Dispatcher::allgather) return true;
+  constexpr double kHopper = 9;
+  return cluster.gpu().compute_capability >= kHopper &&
+         cluster.node().interconnect.starts_with("nv");
+}
+
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
-  return schedule == ScheduleKind::interleaved || framework.overlaps_every_message;
+  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v ||
+         framework.overlaps_every_message;
 }
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
@@ -513,6 +600,11 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
     return Rejection{kv_heads_not_divisible,
                      fmt::format("neither of tp {} and {} key/value heads divides the other", tp,
                                  model.kv_heads)};
+  }
+  if (model.delta.layers > 0 && model.delta.key_heads % tp != 0) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} does not divide {} key heads of the gated delta nets", tp,
+                                 model.delta.key_heads)};
   }
   const bool has_dense = model.moe_layers() < model.layers;
   if (has_dense && model.ffn_hidden % tp != 0) {
@@ -533,6 +625,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (Found found = check_grid(cluster, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
+  if (Found found = check_dispatcher(framework, cluster, plan)) return found;
   return check_rules(model, framework, RulePart::degrees, plan);
 }
 
@@ -559,7 +652,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_schedule(model, job, framework, plan)) return found;
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
-  return check_recompute(framework, plan);
+  return check_recompute(model, framework, plan);
 }
 
 }  // namespace echelon

@@ -40,6 +40,11 @@ struct Rejection {
   std::string detail;  ///< with the numbers: "tp 3 does not divide 32 attention heads"
 };
 
+/// The rule that the plan's recomputed modules break, alone.
+[[nodiscard]] std::optional<Rejection> check_modules(const ModelSpec& model,
+                                                     const Framework& framework,
+                                                     const ParallelPlan& plan);
+
 /// The first rule a plan breaks, or nothing. Does not look at memory.
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,
@@ -58,6 +63,12 @@ struct Rejection {
 /// Source: Megatron-LM d98e8a64, training/arguments.py: without interleaving overlap_p2p_comm is
 /// set to False.
 [[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
+
+/// Whether the framework has the dispatcher, and the cluster's GPUs run it: DeepEP's and HybridEP's
+/// kernels are written for Hopper and later, with NVLink inside a node.
+/// Source: DeepEP dd758ca, README.md (requirements); HybridEP 94a9f8f, docs/README_Hybrid-EP.md.
+[[nodiscard]] bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                                     Dispatcher dispatcher);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -85,13 +86,18 @@ std::string nearest_group(const PlanRequest& request, const ParallelPlan& plan) 
              : fmt::format("nearest valid: --microbatch-group-size {}", above);
 }
 
+/// What tensor parallelism must divide: attention heads, and key heads of gated delta nets.
+int shared_head_divisor(const ModelSpec& model) {
+  return model.delta.layers > 0 ? std::gcd(model.heads, model.delta.key_heads) : model.heads;
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
   const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
   switch (reason) {
     case heads_not_divisible:
-      return degrees("--tp " + nearest_divisors(request.model.heads, plan.tp));
+      return degrees("--tp " + nearest_divisors(shared_head_divisor(request.model), plan.tp));
     case kv_heads_not_divisible:
       return degrees("--tp " + nearest_divisors(request.model.kv_heads, plan.tp));
     case ffn_not_divisible:
@@ -143,7 +149,9 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   }
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
                                                                : ScheduleKind::one_f_one_b);
-  point.microbatch_group = pinned.value_or<&P::microbatch_group>(point.vpp > 1 ? point.pp : 1);
+  if (point.schedule == ScheduleKind::dualpipe_v && !pinned.has<&P::vpp>()) point.vpp = 2;
+  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  point.microbatch_group = pinned.value_or<&P::microbatch_group>(grouped ? point.pp : 1);
   Result<int> dp = data_parallel(request, point.sharding.tp, point.sharding.cp, point.pp);
   if (!dp) return dp.error();
   point.dp = *dp;
@@ -158,10 +166,12 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   point.shard_group = pinned.value_or<&P::shard_group>(data_ranks);
   point.sharding.sequence_parallel = pinned.value_or<&P::sequence_parallel>(
       point.sharding.tp > 1 && request.framework.sequence_parallel);
-  point.recompute =
-      pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()   ? Recompute::mixed
-                                     : pinned.has<&P::recompute_layers>() ? Recompute::full
-                                                                          : Recompute::none);
+  point.recompute = {
+      pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()    ? Recompute::mixed
+                                     : pinned.has<&P::recompute_layers>()  ? Recompute::full
+                                     : pinned.has<&P::recompute_modules>() ? Recompute::selective
+                                                                           : Recompute::none),
+      pinned.values().recompute_modules};
   point.recompute_layers = request.model.layers;  // capped at the stage's layers
   return point;
 }
@@ -198,12 +208,13 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         "at least one layer per chunk",
         fmt::format("nearest valid: --pp {}", std::max(1, request.model.layers / point.vpp)));
   }
-  if (point.vpp > 1 && point.microbatch_group < point.pp) {
+  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  if (grouped && point.microbatch_group < point.pp) {
     return input_error("--microbatch-group-size",
                        fmt::format("groups of {} microbatches", point.microbatch_group),
                        fmt::format("at least pp, {}", point.pp));
   }
-  if (point.recompute == Recompute::mixed && !pinned.has<&ParallelPlan::recompute_layers>() &&
+  if (point.recompute.kind == Recompute::mixed && !pinned.has<&ParallelPlan::recompute_layers>() &&
       !pinned.has<&ParallelPlan::selective_layers>()) {
     return input_error("--recompute", "mixed without numbers of layers",
                        "--selective-layers or --recompute-layers",

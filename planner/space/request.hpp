@@ -46,11 +46,9 @@ struct PlanRequest {
 
   /// What a plan may reserve to fit with `least_probability`; --max-memory, where it is given.
   [[nodiscard]] Bytes usable_memory() const;
-  /// Of a GPU, for one job: without what is left to others, or because runs that came closer to
-  /// the limit ended out of memory; --max-memory, where it is given.
+  /// Of a GPU, for one job: without what is left to others; --max-memory, where it is given.
   [[nodiscard]] Bytes capacity() const {
-    const Bytes kept = std::max(keep_free, calibration.fits_margin);
-    return max_memory ? *max_memory : std::max(Bytes{}, cluster.gpu().memory - kept);
+    return max_memory ? *max_memory : std::max(Bytes{}, cluster.gpu().memory - keep_free);
   }
 };
 

@@ -1,7 +1,6 @@
 #include "planner/space/score.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "core/plan/process_grid.hpp"
@@ -53,27 +52,18 @@ double risk_factor(Preference preference) {
   return 0;
 }
 
-MemorySpread memory_spread_of(const Framework& framework) {
-  return {framework.memory_bias, framework.memory_spread};
+const MemoryBand& memory_band_of(const PlanRequest& request) {
+  return memory_band_of(request.calibration, request.framework);
 }
 
 std::optional<double> fit_probability(const PlanRequest& request, Bytes reserved) {
   if (request.max_memory) return std::nullopt;
-  const MemorySpread band = memory_spread_of(request.framework);
-  const double z = (std::log(request.capacity() / reserved) - band.bias) / band.spread;
-  return 0.5 * std::erfc(-z / std::sqrt(2.0));
+  return fit_probability(memory_band_of(request), reserved, request.capacity());
 }
 
 Bytes memory_limit(const PlanRequest& request, double probability) {
   if (request.max_memory) return *request.max_memory;
-  const MemorySpread band = memory_spread_of(request.framework);
-  double low = -10;  // standard deviations
-  double high = 10;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < probability ? low : high) = middle;
-  }
-  return request.capacity() * std::exp(-band.bias - band.spread * high);
+  return most_need(memory_band_of(request), probability, request.capacity());
 }
 
 Bytes PlanRequest::usable_memory() const { return memory_limit(*this, least_probability); }

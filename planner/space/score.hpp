@@ -11,16 +11,8 @@
 
 namespace echelon {
 
-/// How far measured reserved memory lies from the predicted one: ln(measured / predicted) is taken
-/// as normal with this mean and standard deviation.
-///
-///   megatron-core  bias 3 %, spread 3 %   eight published shapes that print reserved memory
-///   echelon        bias 0, spread 1 %     its blocks are planned before the step
-///   others         bias 0, spread 3 %     assumed
-struct MemorySpread {
-  double bias = 0, spread = 0;
-};
-[[nodiscard]] MemorySpread memory_spread_of(const Framework& framework);
+/// The memory band of the request's framework and calibration.
+[[nodiscard]] const MemoryBand& memory_band_of(const PlanRequest& request);
 
 /// Below it a plan is refused, unless nothing else fits.
 inline constexpr double kLeastProbability = 0.5;
@@ -31,10 +23,9 @@ inline constexpr double kSafeProbability = 0.9;
 /// The winner is at most so much slower than the fastest of those, relative.
 inline constexpr double kMostGivenUp = 0.03;
 
-/// Probability that a plan fits whose fullest GPU is predicted to reserve `reserved`:
-///   P = Φ((ln(capacity / reserved) − bias) / spread)
-/// with the GPU's memory less what is kept free as capacity. Nothing with --max-memory: the user
-/// has said what fits.
+/// Probability that a plan fits whose fullest GPU is predicted to reserve `reserved`, by the memory
+/// band (costmodel/calibration/memory_band.hpp), with the GPU's memory less what is kept free as
+/// capacity. Nothing with --max-memory: the user has said what fits.
 [[nodiscard]] std::optional<double> fit_probability(const PlanRequest& request, Bytes reserved);
 /// The largest predicted reserved peak that fits with a probability of at least `probability`, in
 /// (0, 1); --max-memory, where it is given.

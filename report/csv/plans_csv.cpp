@@ -46,7 +46,7 @@ std::string plans_csv(const PlanRequest& request, std::span<const RankedPlan> pl
   for (const RankedPlan& each : plans) {
     const Candidate& candidate = *each.candidate;
     const ParallelPlan& plan = candidate.plan;
-    const Economics money = economics_of(request, candidate.prediction.time.step);
+    const Economics money = economics_of(request, candidate.prediction.time);
     std::vector<std::string> row = {each.rank ? std::to_string(*each.rank) : ""};
     for (const PlanField& field : plan_fields()) row.push_back(cell_of(field, plan));
     const TimePrediction& time = candidate.prediction.time;

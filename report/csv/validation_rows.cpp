@@ -44,7 +44,8 @@ std::string validation_rows_csv(const ValidationReport& report) {
       "time_error,prior_time_error,measured_peak_bytes,predicted_peak_bytes,memory_error,"
       "measured_static_bytes,predicted_static_bytes,static_error,predicted_need_bytes,measured_"
       "fits,"
-      "predicted_fits,fold,flags,calibration,nearest_calibration,skipped,inferred";
+      "predicted_fits,fits_probability,memory_band,fold,flags,calibration,nearest_calibration,"
+      "skipped,inferred";
   for (const StepPart& part : kStepParts)
     fmt::format_to(std::back_inserter(out), ",{}_seconds", part.key);
   out += '\n';
@@ -71,6 +72,8 @@ std::string validation_rows_csv(const ValidationReport& report) {
                               csv_cell(row.predicted_need),
                               csv_cell(row.measured_fits),
                               csv_cell(row.predicted_fits),
+                              csv_cell(row.fits_probability),
+                              csv_cell(row.fits_probability ? name_of(row.memory_band.kind) : ""),
                               csv_cell(row.fold),
                               csv_cell(names_of(row.flags)),
                               csv_cell(row.calibration),

@@ -135,6 +135,37 @@ std::string fits_section(const ValidationReport& judged) {
   return out;
 }
 
+std::string probability_section(const ValidationReport& judged) {
+  if (judged.by_framework.empty()) return {};
+  std::string out =
+      "\n## How likely does it fit?\n\nP(fits) follows from the predicted need and the memory band "
+      "of the calibration (docs/formulas.md): *measured* on runs that ended out of memory, "
+      "*extrapolated* from the peaks of runs that ran, or *assumed*. Flagged rows are left out; "
+      "the "
+      "band is that of the first row, since each publisher has its own. The Brier score is the "
+      "mean "
+      "of (P(fits) - outcome)^2; a hard limit where P(fits) is 50 % scores its share of wrong "
+      "answers.\n\n| framework | memory band | rows | ran | predicted to fit, ran out of memory | "
+      "predicted not to fit, ran | Brier score | of a hard limit "
+      "|\n|---|---|---|---|---|---|---|---|\n";
+  const auto line = [&](const std::string& name, const std::string& band, const FitsSummary& fits) {
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {:.4f} | {:.4f} |\n", name, band,
+                       grouped(fits.rows), grouped(fits.ran), grouped(fits.false_fits),
+                       grouped(fits.false_ooms), fits.brier, fits.hard_brier());
+  };
+  line("**all**", "", judged.unflagged.fits);
+  for (const auto& [name, one] : judged.by_framework) line(name, words_of(one.band), one.fits);
+  out +=
+      "\n| spare memory, predicted | rows | share that ran | mean P(fits) |\n|---|---|---|---|\n";
+  const FitsSummary& all = judged.unflagged.fits;
+  for (std::size_t i = 0; i < all.bins.size(); ++i) {
+    const SpareBin& bin = all.bins[i];
+    out += fmt::format("| {} | {} | {} | {} |\n", spare_of(all, i), grouped(bin.rows),
+                       percent(static_cast<double>(bin.ran) / bin.rows), percent(bin.probability));
+  }
+  return out;
+}
+
 std::string ranking_section(const ValidationReport& judged) {
   std::string out =
       "\n## Is the ranking correct?\n\nGroups of three or more plans for one job. Regret: how much "
@@ -263,8 +294,10 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
         "that was not fitted to it.\n";
   }
   out += left_out_section(judged);
+  if (judged.first_runs) out += first_runs_page(*judged.first_runs);
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
-  out += fits_section(judged) + ranking_section(judged) + noise_section(judged);
+  out += fits_section(judged) + probability_section(judged) + ranking_section(judged) +
+         noise_section(judged);
   return out + rivals_section(judged) + ablation_section(terms) + apart_section(judged);
 }
 

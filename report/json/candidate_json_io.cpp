@@ -22,6 +22,9 @@ Json economics_json(const Economics& money) {
            {"days_for_token_budget", or_null(money.time_for_budget, kDay)},
            {"expected_usd_for_token_budget", or_null(money.expected_dollars, kDollar)},
            {"expected_days_for_token_budget", or_null(money.expected_time, kDay)},
+           {"kwh_per_step", nullptr},
+           {"most_kwh_per_step", nullptr},
+           {"kwh_for_token_budget", nullptr},
            {"token_factor", finite(money.token_factor, "the token factor")},
            {"goodput", nullptr},
            {"checkpoint_interval_seconds", nullptr},
@@ -29,6 +32,11 @@ Json economics_json(const Economics& money) {
            {"checkpoint_seconds", nullptr},
            {"restart_seconds", nullptr},
            {"mtbf_seconds", nullptr}};
+  if (const std::optional<Energy>& energy = money.energy) {
+    out["kwh_per_step"] = finite(energy->per_step.in(kKilowattHour), "energy");
+    out["most_kwh_per_step"] = finite(energy->most_per_step.in(kKilowattHour), "energy");
+    out["kwh_for_token_budget"] = or_null(energy->for_budget, kKilowattHour);
+  }
   if (const std::optional<Goodput>& failures = money.goodput) {
     out["goodput"] = finite(failures->fraction, "goodput");
     out["checkpoint_interval_seconds"] = finite(failures->interval.in(kSecond), "interval");
@@ -44,6 +52,14 @@ Json economics_json(const Economics& money) {
 
 std::string dumped(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json memory_band_json(const MemoryBand& band) {
+  return Json{{"kind", name_of(band.kind)},
+              {"distribution", band.distribution()},
+              {"bias", band.bias},
+              {"spread", band.spread},
+              {"source", band.source}};
 }
 
 Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
@@ -78,7 +94,7 @@ Json candidate_json(const PlanFile& file, const Economics& money, const Score& s
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
   Json out = candidate_json(plan_file_of(request, candidate, provenance),
-                            economics_of(request, candidate.prediction.time.step), candidate.score,
+                            economics_of(request, candidate.prediction.time), candidate.score,
                             candidate.simulated);
   Json list = Json::array();
   for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {

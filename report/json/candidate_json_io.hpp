@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/json/json_io.hpp"
+#include "costmodel/calibration/memory_band.hpp"
 #include "planner/economics.hpp"
 #include "report/plan_files.hpp"
 
@@ -19,6 +20,8 @@ inline constexpr int kReportSchema = 3;
 /// asks for ("requires") and warns of ("warns").
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
+/// "kind", "distribution", "bias", "spread" and "source".
+[[nodiscard]] Json memory_band_json(const MemoryBand& band);
 /// The request, with defaults filled in.
 [[nodiscard]] Json request_json(const PlanRequest& request, const Provenance& provenance);
 /// Whether the winner is proved, and the searched part of the space.

@@ -3,6 +3,7 @@
 
 #include "core/json/json_io.hpp"
 #include "core/plan/plan_json_io.hpp"
+#include "report/json/candidate_json_io.hpp"
 #include "report/validation.hpp"
 
 namespace echelon {
@@ -37,6 +38,7 @@ Json row_json(const ValidatedRow& row) {
               {"measured_peak_bytes", bytes_or_null(row.measured_peak)},
               {"memory_error", or_null(row.memory_error)},
               {"predicted_fits", or_null(row.predicted_fits)},
+              {"fits_probability", or_null(row.fits_probability)},
               {"measured_fits", or_null(row.measured_fits)},
               {"low_seconds", row.predicted_step ? seconds_or_null(row.low) : Json(nullptr)},
               {"high_seconds", row.predicted_step ? seconds_or_null(row.high) : Json(nullptr)},
@@ -84,10 +86,28 @@ Json ranking_summary_json(const std::vector<Ranking>& ranking) {
 }
 
 Json fits_json(const FitsSummary& fits) {
+  Json bins = Json::array();
+  for (const SpareBin& bin : fits.bins) {
+    bins.push_back({{"spare_from", bin.from == kSpareBins.front() ? Json(nullptr) : Json(bin.from)},
+                    {"rows", bin.rows},
+                    {"ran", bin.ran},
+                    {"fits_probability", bin.probability}});
+  }
   return Json{{"rows", fits.rows},
               {"ran", fits.ran},
               {"false_fits", fits.false_fits},
-              {"false_ooms", fits.false_ooms}};
+              {"false_ooms", fits.false_ooms},
+              {"brier", fits.brier},
+              {"brier_of_hard_limit", fits.hard_brier()},
+              {"bins", std::move(bins)}};
+}
+
+Json frameworks_json(const std::map<std::string, FrameworkFits>& frameworks) {
+  Json out = Json::object();
+  for (const auto& [name, one] : frameworks) {
+    out[name] = {{"memory_band", memory_band_json(one.band)}, {"fits", fits_json(one.fits)}};
+  }
+  return out;
 }
 
 Json summary_json(const ValidationSummary& summary) {
@@ -123,6 +143,29 @@ Json noise_json(const std::map<std::string, NoiseFloor>& noise) {
   return out;
 }
 
+Json first_runs_errors_json(const std::vector<FirstRunsErrors>& all, const char* counted) {
+  Json out = Json::array();
+  for (const FirstRunsErrors& each : all) {
+    const bool any = each.rows > 0;
+    out.push_back({{"runs", each.runs},
+                   {counted, each.rows},
+                   {"mean_abs_error_before", any ? Json(each.before) : Json(nullptr)},
+                   {"mean_abs_error_after", any ? Json(each.after) : Json(nullptr)},
+                   {"share_in_band", any ? Json(each.in_band) : Json(nullptr)}});
+  }
+  return out;
+}
+
+Json first_runs_json(const FirstRuns& all) {
+  Json sources = Json::object();
+  for (const FirstRunsSource& each : all.sources) {
+    sources[each.source] = {{"rows", each.rows},
+                            {"after", first_runs_errors_json(each.errors, "rows")}};
+  }
+  return {{"by_source", std::move(sources)},
+          {"means", first_runs_errors_json(all.means, "sources")}};
+}
+
 }  // namespace
 
 std::string validation_json(const ValidationReport& report) {
@@ -133,7 +176,9 @@ std::string validation_json(const ValidationReport& report) {
   document["by_source"] = pairs_json(report.by_source);
   document["by_part"] = pairs_json(report.by_part);
   document["by_left_out"] = pairs_json(report.by_left_out);
+  document["by_framework"] = frameworks_json(report.by_framework);
   document["noise_floor"] = noise_json(report.noise);
+  if (report.first_runs) document["first_runs"] = first_runs_json(*report.first_runs);
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <cmath>
+#include <iterator>
+
 #include "report/fit.hpp"
 #include "report/format.hpp"
 #include "report/text/table.hpp"
@@ -33,7 +36,79 @@ std::string rates_table(const std::string& title, std::span<const FittedRate> al
   return out;
 }
 
+/// The steps of runs before and after a fit.
+std::string runs_table(std::span<const RefitRun> all, const TextStyle& style) {
+  Table runs({{"run", Table::Align::left},
+              {"measured"},
+              {"predicted before"},
+              {"error"},
+              {"after"},
+              {"error"}});
+  for (const RefitRun& run : all) {
+    runs.add({run.name, duration(run.measured), duration(run.before),
+              signed_percent(run.before / run.measured - 1), duration(run.after),
+              signed_percent(run.after / run.measured - 1)});
+  }
+  return runs.text(style);
+}
+
+/// "a, b, c": the rates of which runs tell nearly nothing.
+std::string unknown_rates(std::span<const FittedRate> all) {
+  std::string out;
+  for (const FittedRate& rate : all) {
+    if (rate.learned < kWorthShowing) out += (out.empty() ? "" : ", ") + rate.key;
+  }
+  return out;
+}
+
+/// How far the rates moved, what is still unknown, and the band.
+std::string knowledge_text(std::span<const FittedRate> all, double prior_band, double band,
+                           const TextStyle& style) {
+  Table moved({{"moved", Table::Align::left}, {"by"}, {"known to"}, {"learned"}});
+  for (const FittedRate& rate : all) {
+    constexpr double kSomething = 0.005;
+    if (rate.learned < kWorthShowing || rate.prior == 0) continue;
+    if (std::abs(rate.value / rate.prior - 1) < kSomething) continue;
+    moved.add({rate.key, signed_percent(rate.value / rate.prior - 1),
+               fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
+               fmt::format("{:.0f} %", 100 * rate.learned)});
+  }
+  std::string out = moved.empty() ? "\nNo rate that the runs tell of moved by half a percent.\n"
+                                  : "\n" + moved.text(style);
+  if (const std::string unknown = unknown_rates(all); !unknown.empty()) {
+    out += "\n" + folded("Still unknown, as before: " + unknown + ".", "", style);
+  }
+  return out + fmt::format("\n80 % band of a step: ±{:.1f} %, before ±{:.1f} %.\n", 100 * band,
+                           100 * prior_band);
+}
+
+std::string next_run_text(const std::optional<NextRunAdvice>& next, const TextStyle& style) {
+  if (!next) return "No neighbouring plan is legal and fits: no next run to advise.\n";
+  std::string out = folded(
+      fmt::format("Next run that would tell most, {} steps of about {}: as {}, with {}. The rates' "
+                  "part of the uncertainty of a step falls from ±{:.1f} % to ±{:.1f} %.",
+                  kStepsOfNextRun, duration(next->run.step), next->like, next->changes,
+                  100 * next->run.uncertainty, 100 * next->run.then),
+      "", style);
+  for (const std::string& command : next->commands) out += "  " + command + "\n";
+  if (next->commands.empty()) {
+    out += folded("Flags of its plan: " + next->flags, "  ", style);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string site_fit_text(const SiteReport& report, const TextStyle& style) {
+  const SiteFit& fit = report.fit;
+  std::string out;
+  for (const std::string& why : report.left_out) out += "left out: " + why + "\n";
+  out += fmt::format("Rates of a site after {}, starting from {}\n\n",
+                     counted(std::ssize(fit.runs), "run"), fit.prior);
+  return out + runs_table(fit.runs, style) +
+         knowledge_text(fit.rates, fit.prior_band, fit.calibration.time_band, style) +
+         next_run_text(report.next, style);
+}
 
 std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   std::string out = fmt::format("{} used", counted(fitted.used, "run"));
@@ -42,11 +117,17 @@ std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   if (fitted.calibrations.empty()) {
     return out + "Nothing to fit: no GPU family has four usable runs under one framework.\n";
   }
-  Table list({{"calibration", Table::Align::left}, {"runs"}, {"median error, in fold"}, {"band"}});
+  Table list({{"calibration", Table::Align::left},
+              {"runs"},
+              {"median error, in fold"},
+              {"band"},
+              {"memory band", Table::Align::left}});
   for (const FittedCalibration& one : fitted.calibrations) {
     list.add({one.calibration.name, fmt::format("{}", one.runs),
               fmt::format("{:.1f} %", 100 * one.median),
-              fmt::format("±{:.0f} %", 100 * one.calibration.time_band)});
+              fmt::format("±{:.0f} %", 100 * one.calibration.time_band),
+              words_of(memory_band_of(one.calibration,
+                                      find_framework(one.calibration.framework).value()))});
   }
   out += "\n" + list.text(style);
   for (const FittedCalibration& one : fitted.calibrations) {
@@ -64,19 +145,11 @@ std::string learned_text(std::span<const LearnedRates> all, std::span<const std:
     const std::string whose =
         one.learned.calibration.name +
         (one.cores > 0 ? ", ranks of " + counted(one.cores, "core") : std::string());
-    Table runs({{"run", Table::Align::left},
-                {"measured"},
-                {"predicted before"},
-                {"error"},
-                {"after"},
-                {"error"}});
-    for (const RefitRun& run : one.learned.runs) {
-      runs.add({run.name, duration(run.measured), duration(run.before),
-                signed_percent(run.before / run.measured - 1), duration(run.after),
-                signed_percent(run.after / run.measured - 1)});
-    }
-    out += (out.empty() ? "" : "\n") + runs.text(style);
-    out += rates_table(whose, one.learned.rates, style);
+    out += (out.empty() ? "" : "\n") + runs_table(one.learned.runs, style);
+    out += rates_table(whose, one.learned.rates, style) +
+           knowledge_text(one.learned.rates, one.learned.prior_band,
+                          one.learned.calibration.time_band, style) +
+           next_run_text(one.next, style);
   }
   return out;
 }

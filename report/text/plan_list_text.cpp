@@ -84,7 +84,11 @@ std::string trades_text(const SearchResult& choice, const TextStyle& style) {
 std::string siblings_text(const SearchResult& choice, const TextStyle& style) {
   const SearchOutcome& report = choice.report;
   const std::string_view to = glyph("–", "-", style);
-  Table table({{""}, {"plans"}, {"slower"}, {"to spare"}, {"differ in", Table::Align::left, 0}});
+  Table table({{""},
+               {"plans", Table::Align::right, 1},
+               {"slower"},
+               {"to spare"},
+               {"differ in", Table::Align::left, 0}});
   for (std::size_t i = 0; i < report.siblings.size(); ++i) {
     const Siblings& siblings = report.siblings[i];
     if (siblings.plans == 0) continue;

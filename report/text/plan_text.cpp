@@ -53,9 +53,17 @@ int bar_columns(const TextStyle& style) {
   return std::clamp(style.width - kOthers, 10, 40);
 }
 
-/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour".
+/// "812.5 kWh", "1.4 MWh", "27.0 GWh".
+std::string energy_text(Joules energy) {
+  const double kwh = energy.in(kKilowattHour);
+  if (kwh >= 1e6) return fmt::format("{:.1f} GWh", kwh / 1e6);
+  return kwh >= 1e3 ? fmt::format("{:.1f} MWh", kwh / 1e3) : fmt::format("{:.1f} kWh", kwh);
+}
+
+/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour, about 1.4 MWh in
+/// GPU boards (shares of their power assumed)".
 std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
-  const Economics money = economics_of(request, candidate.prediction.time.step);
+  const Economics money = economics_of(request, candidate.prediction.time);
   if (!money.time_for_budget) return {};
   std::string line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
                                  duration(*money.time_for_budget));
@@ -70,6 +78,10 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
     line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
                         human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
                         request.cluster.price_per_gpu_hour()->in(kDollar));
+  }
+  if (money.energy && money.energy->for_budget) {
+    line += fmt::format(", about {} in GPU boards (shares of their power assumed)",
+                        energy_text(*money.energy->for_budget));
   }
   return line;
 }
@@ -236,7 +248,10 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
       fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, framework {}",
                   grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
                   human_count(request.job.tokens_per_step()), request.job.precision.name,
-                  request.job.flash_attention ? "flash" : "materialised", request.framework.name),
+                  request.job.flash_attention ? "flash" : "materialised", request.framework.name) +
+          (request.job.expert_imbalance > 1
+               ? fmt::format(", experts {:.3g} x unequal", request.job.expert_imbalance)
+               : ""),
       "", style);
   return out;
 }

@@ -175,6 +175,34 @@ std::string flagged_rows(const ValidationReport& report, const TextStyle& style)
   return heading("Flagged rows, counted above with and without", style) + table.text(style);
 }
 
+/// P(fits) of each framework with its memory band, then by spare memory.
+std::string fits_by_framework(const ValidationReport& report, const TextStyle& style) {
+  Table table({{"framework", Table::Align::left},
+               {"memory band", Table::Align::left},
+               {"rows"},
+               {"ran"},
+               {"wrongly fit"},
+               {"wrongly not"},
+               {"Brier"},
+               {"of hard limit"}});
+  for (const auto& [name, one] : report.by_framework) {
+    const FitsSummary& fits = one.fits;
+    table.add({name, words_of(one.band), grouped(fits.rows), grouped(fits.ran),
+               grouped(fits.false_fits), grouped(fits.false_ooms),
+               fmt::format("{:.4f}", fits.brier), fmt::format("{:.4f}", fits.hard_brier())});
+  }
+  if (table.empty()) return {};
+  Table bins({{"spare memory", Table::Align::left}, {"rows"}, {"ran"}, {"predicted"}});
+  const FitsSummary& all = report.unflagged.fits;
+  for (std::size_t i = 0; i < all.bins.size(); ++i) {
+    const SpareBin& bin = all.bins[i];
+    bins.add({spare_of(all, i), grouped(bin.rows), percent(static_cast<double>(bin.ran) / bin.rows),
+              percent(bin.probability)});
+  }
+  return heading("Probability of fitting, flagged rows left out", style) + table.text(style) +
+         "\n" + bins.text(style);
+}
+
 std::string fits_and_ranking(const ValidationReport& report, const TextStyle& style) {
   std::string out;
   if (report.fits.rows > 0) {
@@ -267,6 +295,14 @@ std::string verdict(const ErrorSummary& time, double limit, const TextStyle& sty
 
 }  // namespace
 
+std::string spare_of(const FitsSummary& fits, std::size_t bin) {
+  const double from = fits.bins[bin].from;
+  const auto* const next = std::ranges::upper_bound(kSpareBins, from);
+  if (next == kSpareBins.end()) return fmt::format("{:.0f} % and more", 100 * from);
+  if (from == kSpareBins.front()) return fmt::format("below {:.0f} %", 100 * *next);
+  return fmt::format("{:.0f} to {:.0f} %", 100 * from, 100 * *next);
+}
+
 std::string validation_text(const ValidationReport& report, std::optional<double> limit,
                             const TextStyle& style) {
   const auto predicted = std::count_if(report.rows.begin(), report.rows.end(),
@@ -281,8 +317,10 @@ std::string validation_text(const ValidationReport& report, std::optional<double
       "", style);
   out += "\n" + overall(report, style);
   if (limit) out += "\n" + verdict(report.time, *limit, style);
-  out += fits_and_ranking(report, style) + by_left_out(report, style) + by_source(report, style) +
-         ranking_by_source(report, style);
+  out += fits_and_ranking(report, style) + fits_by_framework(report, style) +
+         by_left_out(report, style);
+  if (report.first_runs) out += first_runs_text(*report.first_runs, style);
+  out += by_source(report, style) + ranking_by_source(report, style);
   out += noise_floor(report, style) + worst_rows(report, style) + flagged_rows(report, style);
   return out + nearest_calibrations(report, style) + skipped_rows(report, style);
 }

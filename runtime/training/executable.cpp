@@ -31,9 +31,20 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        fmt::format("{} 1", field.label),
                        "this runtime executes tp, pp, vpp, dp and ZeRO");
   }
+  if (plan.schedule == ScheduleKind::dualpipe_v) {
+    return input_error(where,
+                       "schedule dualpipev, whose first rank holds the embedding and the head",
+                       "gpipe, 1f1b, interleaved or zb-h1",
+                       "this runtime places the chunks of a rank pp stages apart");
+  }
   if (plan.offload_optimizer > 0) {
     return input_error(where, "an offloaded optimizer", "--offload none",
                        "this runtime keeps optimizer states where the weights are");
+  }
+  if (!plan.recompute_modules.empty()) {
+    return input_error(where, "recomputed modules " + text_of(plan.recompute_modules),
+                       "recompute none, selective, full or mixed",
+                       "this runtime recomputes the attention core or whole layers");
   }
   if (!file.job.flash_attention) {
     return input_error(where, "attention that keeps its sequence x sequence matrix",

@@ -40,6 +40,15 @@ TEST_CASE("misspelt names get the nearest known one") {
          {"--model 7b --precision bf61", {"--precision", "did you mean"}},
          {"--model 7b --schedule 1f1bb", {"--schedule", "did you mean '1f1b'?"}},
          {"--model 7b --recompute ful", {"--recompute", "did you mean 'full'?"}},
+         {"--model 7b --recompute selective:moe_atc", {"--recompute", "did you mean 'moe_act'?"}},
+         {"--model 7b --recompute selective:mla_up_proj",
+          {"--recompute-modules", "without latent attention"}},
+         {"--model 7b --recompute selective:mlp --framework torchtitan",
+          {"--recompute-modules", "torchtitan has no recomputation of modules: mlp"}},
+         {"--model 7b --recompute full --recompute-modules mlp",
+          {"--recompute-modules", "recomputed modules mlp with recompute full"}},
+         {"--model 7b --expert-imbalance 1.5", {"--expert-imbalance", "without any"}},
+         {"--model deepseek-v3 --expert-imbalance 0.5", {"--expert-imbalance"}},
          {"serch --model 7b", {"unknown command 'serch'", "did you mean 'search'?"}},
          {"topo lst", {"did you mean 'list'?"}},
          {"topo show dgx-h10", {"topo show", "did you mean 'dgx-h100'?"}},
@@ -138,10 +147,11 @@ TEST_CASE("constraints that contradict each other are named") {
 
 TEST_CASE("features missing in this version are distinguished from typing errors") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
-         {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
+         {"--model mixtral-8x7b --gpus 8 --dispatcher deep", {"--dispatcher", "deepep"}},
+         {"predict --model mixtral-8x7b --gpus 8 --ep 8 --precision mxfp8", {"mxfp8", "Blackwell"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
          {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
-         {"export", {"no command 'export' yet"}},
+         {"export", {"nothing after it", "plan export FORMAT [PLAN.json]"}},
          {"topo import x.xml", {"--gpu", "no GPU named"}}},
         2);
 }

@@ -41,7 +41,7 @@ TEST_CASE("the first sentence says what speaks against the fastest plan, where a
 TEST_CASE("a plan that is all there is, but unlikely to fit, is called that") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan(
-      "--model 7b --gpus 32 --microbatch 2 --recompute none --tp 1 --pp 1 --cp 1 --zero 1 "
+      "--model 7b --gpus 8 --microbatch 2 --recompute none --tp 1 --pp 1 --cp 1 --zero 1 "
       "--forbid offload");
   CHECK(result.exit_code == 0);
   CHECK(lacks(result.out, "but it is only ") == "");

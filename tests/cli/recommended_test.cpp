@@ -1,10 +1,12 @@
 // The recommended plan and the fastest one, for other programs.
+#include <cmath>
 #include <cstdint>
 #include <string>
 
 #include "tests/cli/program.hpp"
 
 using namespace echelon;
+using echelon::test::check_keys;
 using echelon::test::document;
 using echelon::test::Sandbox;
 using Json = nlohmann::ordered_json;
@@ -39,6 +41,11 @@ TEST_CASE("with a limit of memory no probability is told") {
   CHECK(found["winner"]["fits_probability"].is_null());
   CHECK(found["request"]["usable_memory_bytes"] == std::int64_t{70} << 30);
   CHECK(found["request"]["capacity_bytes"] == std::int64_t{70} << 30);
+  CHECK(found["request"]["memory_band"].is_null());
+  // Without: half of the probability lies at the bias of the memory band.
   const Json likely = document(sandbox.plan(kRecommended))["request"];
-  CHECK(likely["usable_memory_bytes"] < likely["capacity_bytes"]);
+  const Json& band = likely["memory_band"];
+  check_keys(band, {"kind", "distribution", "bias", "spread", "source"});
+  CHECK(likely["usable_memory_bytes"].get<double>() ==
+        Approx(likely["capacity_bytes"].get<double>() * std::exp(-band["bias"].get<double>())));
 }

@@ -337,16 +337,16 @@ TEST_CASE("fp8 products pay for their casts, and the head's stay in 16 bits") {
   const GpuSpec& gpu = s.cluster.gpu();
   s.calibration.fp8_efficiency = gpu.peak(Dtype::bf16) / gpu.peak(Dtype::fp8);
   const ShardingCosts narrow = s.cost_model().sharding_costs(sharding);
-  // 2 bytes read and 2 written (as it is and transposed) of every input: of the projections into
+  // Casts, by the bytes of delayed scaling, of every input: of the projections into
   // the heads, out of them, of the MLP up and down.
   const double tokens = 2048;
   const double inputs = tokens * (4096 + 4096 + 4096 + 11008);
   const double outputs = tokens * (3 * 4096 + 4096 + 2 * 11008 + 4096);  // their gradients
   const double hbm = gpu.hbm.in(kBytePerSecond);
   CHECK((narrow.dense.forward.device - wide.dense.forward.device).in(1_us) ==
-        Approx(4e6 * inputs / hbm));
+        Approx(kDelayedCast * 1e6 * inputs / hbm));
   CHECK((narrow.dense.backward.device - wide.dense.backward.device).in(1_us) ==
-        Approx(4e6 * outputs / hbm));
+        Approx(kDelayedCast * 1e6 * outputs / hbm));
   s.calibration.fp8_efficiency = 1;
   CHECK(s.cost_model().sharding_costs(sharding).dense.forward.device < wide.dense.forward.device);
   CHECK(s.cost_model().sharding_costs(sharding).head_forward.device == wide.head_forward.device);

@@ -80,11 +80,59 @@ TEST_CASE("CUDA graphs take launches from the host by what they cover") {
 TEST_CASE("fp8 products with one scale per row are slower") {
   MeasuredRun row;
   row.precision_detail = "bf16 + float8 rowwise";
-  CHECK(fp8_rate(row) < 1);
+  PrecisionRecipe recipe;
+  const auto rate = [&] {
+    set_quantisation(row, recipe);
+    return recipe.fp8_rate;
+  };
+  CHECK(rate() < 1);
   for (const char* other : {"fp8 delayed-scaling hybrid", "bf16 + float8 tensorwise", "bf16"}) {
     row.precision_detail = other;
-    CHECK(fp8_rate(row) == 1);
+    CHECK(rate() == 1);
   }
+}
+
+TEST_CASE("modules are those of a list behind the word, and of no other text") {
+  const auto named = [](const char* detail) {
+    MeasuredRun row;
+    row.recompute_detail = detail;
+    const auto modules = recomputed_modules(row);
+    return modules ? text_of(*modules) : "-";
+  };
+  CHECK(named("selective modules=mla_up_proj+mlp (recipe)") == "mla_up_proj,mlp");
+  CHECK(named("selective modules=moe+layernorm+core_attn+moe_act") ==
+        "core_attn,layernorm,moe_act,moe");
+  CHECK(named("selective (norm,ffn)") == "-");
+  CHECK(named("selective modules=gdn_norm_out") == "-");
+}
+
+TEST_CASE("casts are those of the scaling that a row names, delayed where it names none") {
+  const auto cast = [](const char* precision, const char* detail) {
+    MeasuredRun row;
+    row.precision = precision;
+    row.precision_detail = detail;
+    PrecisionRecipe recipe;
+    set_quantisation(row, recipe);
+    return recipe.cast;
+  };
+  CHECK(cast("fp8", "fp8 delayed-scaling hybrid") == kDelayedCast);
+  CHECK(cast("fp8", "fp8 (recipe not named)") == kDelayedCast);
+  CHECK(cast("fp8", "fp8 current-scaling (FP8-CS)") == kCurrentCast);
+  CHECK(cast("fp8", "fp8 subchannel 128x128/1x128") == kBlockwiseCast);
+  CHECK(cast("mxfp8", "mxfp8; ZeRO-1") == kMxfp8Cast);
+  CHECK(cast("nvfp4", "nvfp4") == kNvfp4Cast);
+}
+
+TEST_CASE("a row's dispatcher is the one it names, alltoall where it names none") {
+  const auto of = [](const char* overlap) {
+    MeasuredRun row;
+    row.overlap_detail = overlap;
+    return dispatcher_of(row);
+  };
+  CHECK(of("dispatcher=hybridep; moe_a2a_overlap") == Dispatcher::hybridep);
+  CHECK(of("DeepEP") == Dispatcher::deepep);
+  CHECK(of("flex dispatcher") == Dispatcher::deepep);
+  CHECK(of("moe_a2a_overlap") == Dispatcher::alltoall);
 }
 
 }  // namespace

@@ -82,14 +82,14 @@ TEST_CASE("every row is predicted or skipped with a reason, in the table's order
     predicted += row.skipped.empty();
     if (row.predicted_step) CHECK(*row.predicted_step > Seconds{});
   }
-  CHECK(predicted == 36);
+  CHECK(predicted == 37);
 }
 
 TEST_CASE("predictions of the published sample stay close to the measurements") {
   const ValidationReport report = report_of(published());
-  CHECK(report.time.rows == 34);
+  CHECK(report.time.rows == 35);
   CHECK(report.time.median_abs < 0.5);
-  CHECK(report.memory.rows == 20);
+  CHECK(report.memory.rows == 21);
   CHECK(report.memory.median_abs < 0.4);
 }
 
@@ -106,6 +106,44 @@ TEST_CASE("a run out of memory has no time error but counts as not fitting") {
   CHECK(report.fits.rows == 1);
   CHECK(report.rows[0].measured_fits == false);
   CHECK(report.fits.false_fits == (*report.rows[0].predicted_fits ? 1 : 0));
+}
+
+TEST_CASE("a Brier score is the mean square of P(fits) less the outcome, and bins hold all rows") {
+  const std::vector<MeasuredRun> rows = {one("nanotron-oom-0009"), one("nanotron-0469")};
+  ValidationOptions options;
+  options.calibration = pick_calibration(ClusterTopology::load("dgx-h100", 8).value().gpu(),
+                                         find_framework("nanotron").value())
+                            .value();
+  // So wide that neither outcome is certain.
+  options.calibration->memory_band = MemoryBand{MemoryBandKind::measured, 0.1, 0.5, "test"};
+  const ValidationReport report = report_of(rows, options);
+  double sum = 0;
+  for (const ValidatedRow& row : report.rows) {
+    REQUIRE(row.fits_probability);
+    const double need = row.predicted_need->in(1_GiB);
+    const double memory = need / (1 - row.spare);
+    CHECK(*row.fits_probability ==
+          Approx(1 / (1 + std::exp((std::log(need / memory) + 0.1) / 0.5))));
+    CHECK(row.predicted_fits == (*row.fits_probability >= 0.5));
+    const double miss = *row.fits_probability - (*row.measured_fits ? 1 : 0);
+    sum += miss * miss;
+  }
+  CHECK(report.fits.brier == Approx(sum / 2));
+  CHECK(report.fits.hard_brier() ==
+        Approx((report.fits.false_fits + report.fits.false_ooms) / 2.0));
+  int binned = 0;
+  int ran = 0;
+  for (const SpareBin& bin : report.fits.bins) {
+    binned += bin.rows;
+    ran += bin.ran;
+    CHECK(bin.probability > 0);
+    CHECK(bin.probability < 1);
+  }
+  CHECK(binned == 2);
+  CHECK(ran == 1);
+  REQUIRE(report.by_framework.size() == 1);
+  CHECK(report.by_framework.at("nanotron").band == *options.calibration->memory_band);
+  CHECK(report.by_framework.at("nanotron").fits.brier == Approx(report.fits.brier));
 }
 
 TEST_CASE("a malformed row is skipped with the reason from the reader") {

@@ -13,6 +13,8 @@
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
+#include "interop/configs/import.hpp"
+#include "interop/logs/imported_log.hpp"
 #include "runtime/io/data/tokens.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/io/weights/manifest.hpp"
@@ -141,6 +143,23 @@ std::string runs(std::string_view input) {
   return {};
 }
 
+std::string training_log(std::string_view input) {
+  const Result<TrainingLog> log = parse_training_log(input, "input");
+  if (!log) return explained(log.error());
+  const Result<ImportedLog> imported = import_log(*log, {});
+  if (!imported) return explained(imported.error());
+  const bool timed = imported->steps.step.has_value();
+  if (timed != (imported->refused.empty() && imported->steps.needs.empty())) {
+    return "neither a step time nor a reason";
+  }
+  if (timed && !(imported->steps.step->in(kSecond) > 0)) return "a step without time";
+  const std::string csv = runs_to_csv(std::span(&imported->row, 1));
+  const Result<std::vector<MeasuredRun>> rows = parse_runs(csv, "rows");
+  if (!rows) return "its row is refused: " + rows.error().message();
+  if (runs_to_csv(*rows) != csv) return "its row is read as something else";
+  return {};
+}
+
 std::string safetensors(std::string_view input) {
   const auto bytes = static_cast<std::int64_t>(input.size());
   Result<SafetensorsHeader> header = parse_safetensors(input, bytes, "input");
@@ -206,6 +225,21 @@ std::string huggingface_config(std::string_view input) {
   return first_difference(again->model, config->model);
 }
 
+/// Read, and read again from what was read: the findings are the same.
+std::string config(const char* name, std::string_view input) {
+  GivenRun given;
+  given.gpus = 64;
+  const Result<ImportedConfig> read = import_config({{name, std::string(input)}}, given);
+  if (!read) return explained(read.error());
+  const Result<ImportedConfig> again = import_config({{name, std::string(input)}}, given);
+  return again && again->findings.size() == read->findings.size() ? "" : "one text, two runs";
+}
+
+std::string config_script(std::string_view input) { return config("input.sh", input); }
+std::string config_toml(std::string_view input) { return config("input.toml", input); }
+std::string config_yaml(std::string_view input) { return config("input.yaml", input); }
+std::string config_json(std::string_view input) { return config("input.json", input); }
+
 std::span<const Entry> entries() {
   static constexpr Entry kEntries[] = {
       {"plan_file", plan_file, "tests/fuzz/corpus/plan_file", ""},
@@ -218,11 +252,16 @@ std::span<const Entry> entries() {
       {"calibration", calibration, "tests/fuzz/corpus/calibration",
        "costmodel/catalog/calibrations"},
       {"runs", runs, "tests/fuzz/corpus/runs", ""},
+      {"training_log", training_log, "tests/fuzz/corpus/training_log", ""},
       {"safetensors", safetensors, "tests/fuzz/corpus/safetensors", ""},
       {"safetensors_index", safetensors_index, "tests/fuzz/corpus/safetensors_index", ""},
       {"token_index", token_index, "tests/fuzz/corpus/token_index", ""},
       {"resealed_manifest", resealed_manifest, "tests/fuzz/corpus/manifest", ""},
-      {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""}};
+      {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""},
+      {"config_script", config_script, "tests/fuzz/corpus/config_script", ""},
+      {"config_toml", config_toml, "tests/fuzz/corpus/config_toml", ""},
+      {"config_yaml", config_yaml, "tests/fuzz/corpus/config_yaml", ""},
+      {"config_json", config_json, "tests/fuzz/corpus/config_json", ""}};
   return kEntries;
 }
 

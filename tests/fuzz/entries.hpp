@@ -21,6 +21,8 @@ namespace echelon::fuzz {
 [[nodiscard]] std::string wiring(std::string_view input);
 [[nodiscard]] std::string calibration(std::string_view input);
 [[nodiscard]] std::string runs(std::string_view input);
+/// Training logs of every format, judged, and as rows of a table.
+[[nodiscard]] std::string training_log(std::string_view input);
 /// A safetensors file; only its header is read.
 [[nodiscard]] std::string safetensors(std::string_view input);
 [[nodiscard]] std::string safetensors_index(std::string_view input);
@@ -29,6 +31,12 @@ namespace echelon::fuzz {
 /// Checkpoint manifests with a valid hash, whatever their content.
 [[nodiscard]] std::string resealed_manifest(std::string_view input);
 [[nodiscard]] std::string huggingface_config(std::string_view input);
+
+/// Configurations of other frameworks: what is read is read the same way again.
+[[nodiscard]] std::string config_script(std::string_view input);
+[[nodiscard]] std::string config_toml(std::string_view input);
+[[nodiscard]] std::string config_yaml(std::string_view input);
+[[nodiscard]] std::string config_json(std::string_view input);
 
 struct Entry {
   std::string_view name;  ///< of the function

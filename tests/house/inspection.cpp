@@ -74,13 +74,13 @@ const std::vector<TextRule>& text_rules() {
        {},
        "its results differ between machines; write the draw out"},
       {R"(\bstd::(cout|cerr|clog|printf|puts|getenv)\b|\bfmt::print\()",
-       {"core", "topologies", "costmodel", "planner", "evaluation", "report"},
+       {"core", "topologies", "costmodel", "planner", "evaluation", "interop", "report"},
        "only cli/, gui/ and runtime/main.cpp print or read the environment"},
       {R"(#\s*include\s*<(fstream|filesystem|iostream|chrono|random|thread|unordered_map|unordered_set)>)",
        {"costmodel"},
        "costmodel/ is pure functions: no I/O, no clock, no randomness, no hash order"},
       {R"(\bstd::(exit|abort|terminate)\b)",
-       {"topologies", "costmodel", "planner", "evaluation", "report", "cli"},
+       {"topologies", "costmodel", "planner", "evaluation", "interop", "report", "cli"},
        "errors are values; only main returns an exit code"},
   };
   return rules;
@@ -230,6 +230,7 @@ class Inspector {
   /// it. Below runtime/ and gui/, "echelon" is the program's own name.
   void check_framework_names(const std::string& line) {
     if (file_->is_free() || file_->path.starts_with(kFrameworkTables)) return;
+    if (file_->folder == "interop") return;  // its formats are the frameworks'
     const bool own = file_->folder == "runtime" || file_->folder == "gui";
     for (const std::string& literal : literals_of(line)) {
       std::istringstream words(literal);

@@ -22,8 +22,7 @@ namespace fs = std::filesystem;
 
 /// Paths that pages name although this tree does not contain them.
 const std::set<std::string> kElsewhere = {"docs/b200/b200_real_repro_guide.md",  // of SimuMax
-                                          "bench/results/",  // written by bench/gpu/measure.py
-                                          "interop/"};       // planned
+                                          "bench/results/"};  // written by bench/gpu/measure.py
 
 /// Names that code once had, and phrases with a plain equivalent ("default: X", "is reported",
 /// "recomputed"): CONTRIBUTING.md, "Style".

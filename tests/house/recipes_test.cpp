@@ -33,8 +33,8 @@ const std::vector<Example>& examples() {
       {"GPU", "H800-SXM|h800-sxm", {}},
       {"model", "deepseek-v2|mistral-7b|bloom-176b", {}},
       {"model family", "gemma2|Gemma2", {"huggingface_families_io.cpp"}},
-      {"framework", "llm-foundry", {"llm_foundry.cpp"}},
-      {"framework", "\"deepspeed\"", {"deepspeed.cpp"}},
+      {"framework", "llm-foundry", {"llm_foundry.cpp", "fsdp_formats.cpp", "formats.cpp"}},
+      {"framework", "\"deepspeed\"", {"deepspeed.cpp", "formats.cpp"}},
       {"flag", "\"nic-rate\"", {"table.cpp", "topo.cpp"}},
       {"flag", "\"weight-decay\"", {"table.cpp", "run_flags.cpp"}},
       {"flag", "\"why-not\"", {"table.cpp", "explain.cpp"}},
@@ -43,8 +43,9 @@ const std::vector<Example>& examples() {
 }
 constexpr std::size_t kMostFilesOfAFlag = 2;
 
-constexpr const char* kProduction[] = {"core",   "topologies", "costmodel", "planner", "evaluation",
-                                       "report", "runtime",    "cli",       "gui"};
+constexpr const char* kProduction[] = {"core",       "topologies", "costmodel", "planner",
+                                       "evaluation", "interop",    "report",    "runtime",
+                                       "cli",        "gui"};
 
 /// The text without what follows "//" on a line.
 std::string without_comments(const std::string& source) {

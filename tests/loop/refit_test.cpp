@@ -258,7 +258,7 @@ TEST_CASE("three runs of one model correct its step time, whatever rate is wrong
     CHECK(std::abs(run.before / run.measured - 1) > 0.1);
     CHECK(std::abs(run.after / run.measured - 1) < 0.03);
   }
-  CHECK(learned.calibration.time_band == prior.time_band);  // too few to judge it
+  CHECK(learned.calibration.time_band < prior.time_band);  // narrowed, not judged
 }
 
 TEST_CASE("one stalled run does not distort the fit to the others") {

@@ -125,6 +125,28 @@ TEST_CASE("money is GPUs times hours times price, and failures increase it") {
   CHECK(*money.expected_dollars / *money.for_budget == Approx(1 / money.goodput->fraction));
 }
 
+TEST_CASE("energy is board power times the time of each kind of work") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  CostBreakdown parts;
+  parts.compute = 1_s;
+  parts.recompute = 250_ms;
+  parts.optimizer = 250_ms;
+  parts.exposed[Axis::tp] = 300_ms;
+  parts.exposed[Axis::dp] = 200_ms;
+  parts.fill_drain = 600_ms;
+  parts.host = 400_ms;
+  // H100 SXM: 700 W. 1.5 s of kernels, 0.5 s of collectives, 1 s of waiting.
+  const Energy energy = energy_of(r, parts).value();
+  CHECK(energy.per_step.in(kKilowattHour) ==
+        Approx(64 * 0.7 * (1.5 * 0.9 + 0.5 * 0.6 + 1.0 * 0.35) / 3600));
+  CHECK(energy.most_per_step.in(kKilowattHour) == Approx(64 * 0.7 * 3.0 / 3600));
+  CHECK_FALSE(energy.for_budget.has_value());
+  r.job.token_budget = 1e12;
+  const double steps = 1e12 / r.job.tokens_per_step();
+  CHECK(*energy_of(r, parts)->for_budget / energy.per_step ==
+        Approx(steps / goodput_of(r)->fraction));
+}
+
 TEST_CASE("without a token budget days are not reported") {
   const Economics money = economics_of(request_for("7b", "dgx-h100", 64), 2_s);
   CHECK_FALSE(money.time_for_budget.has_value());

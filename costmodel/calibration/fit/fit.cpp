@@ -53,6 +53,9 @@ class Knob {
   double ratio_ = 1;
 };
 
+/// In spreads: far above rounding, and it smooths small kinks.
+constexpr double kStep = 0.05;
+
 class Solver {
  public:
   Solver(const Calibration& base, std::span<const FitParameter> parameters,
@@ -100,7 +103,6 @@ class Solver {
 };
 
 Eigen::MatrixXd Solver::jacobian() const {
-  constexpr double kStep = 0.05;  // of a spread: far above rounding, and it smooths small kinks
   Eigen::MatrixXd out(static_cast<Eigen::Index>(weights_.size()), u_.size());
   for (Eigen::Index j = 0; j < u_.size(); ++j) {
     const Knob& knob = knobs_[static_cast<std::size_t>(j)];
@@ -160,6 +162,7 @@ Fit Solver::solve() {
   const Eigen::MatrixXd covariance = matrix.inverse();
   fit.calibration = at(u_);
   fit.errors.assign(e.data(), e.data() + e.size());
+  fit.covariance.assign(covariance.data(), covariance.data() + covariance.size());
   for (std::size_t j = 0; j < knobs_.size(); ++j) {
     const auto at_j = static_cast<Eigen::Index>(j);
     const double sigma = std::sqrt(std::max(0.0, covariance(at_j, at_j)));
@@ -236,6 +239,34 @@ Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
               std::span<const double> weights, const LogErrors& errors, const FitOptions& options) {
   EXPECTS(options.noise > 0, "the noise is what errors are measured in");
   return Solver(base, parameters, weights, errors, options).solve();
+}
+
+std::vector<double> slopes_at(const Calibration& calibration,
+                              std::span<const FitParameter> parameters,
+                              const std::function<double(const Calibration&)>& value) {
+  std::vector<double> out;
+  for (const FitParameter& parameter : parameters) {
+    const Knob knob(calibration, parameter);
+    const auto turned = [&](double u) {
+      Calibration c = calibration;
+      knob.turn(c, u);
+      return value(c);
+    };
+    const double above = knob.within(kStep);
+    const double below = knob.within(-kStep);
+    out.push_back(above > below ? (turned(above) - turned(below)) / (above - below) : 0);
+  }
+  return out;
+}
+
+double covariance_of(std::span<const double> g, std::span<const double> h,
+                     std::span<const double> covariance) {
+  EXPECTS(g.size() == h.size() && covariance.size() == g.size() * g.size(), "rates of one fit");
+  double sum = 0;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    for (std::size_t j = 0; j < h.size(); ++j) sum += g[i] * covariance[i * g.size() + j] * h[j];
+  }
+  return sum;
 }
 
 void write_fit_sources(const Fit& fit, std::span<const FitParameter> parameters, int runs,

@@ -45,6 +45,9 @@ struct Fit {
   Calibration calibration;
   std::vector<FittedRate> rates;
   std::vector<double> errors;  ///< ln(predicted / measured) of each observation, in order
+  /// Covariance of the rates at the end, in units of their priors' spreads, row by row: from the
+  /// curvature, as `low` and `high`. Before the fit it was the identity.
+  std::vector<double> covariance;
   int iterations = 0;
 };
 
@@ -67,6 +70,17 @@ struct FitOptions {
 [[nodiscard]] Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
                             std::span<const double> weights, const LogErrors& errors,
                             const FitOptions& options = {});
+
+/// How a value changes with the rates at `calibration`: its derivatives, per spread of each rate,
+/// by central differences. `value` must be finite, for example ln(step) of a plan.
+[[nodiscard]] std::vector<double> slopes_at(const Calibration& calibration,
+                                            std::span<const FitParameter> parameters,
+                                            const std::function<double(const Calibration&)>& value);
+
+/// gᵀ·C·h: the covariance of two values with the slopes g and h (slopes_at) under the covariance C
+/// of the rates (Fit::covariance); of one value with itself, its variance.
+[[nodiscard]] double covariance_of(std::span<const double> g, std::span<const double> h,
+                                   std::span<const double> covariance);
 
 /// Sets the sources of the calibration's fitted rates: of those of which at least the share
 /// `learned` is known from the `runs`.

@@ -147,6 +147,8 @@ TEST_CASE("every example in the help works as written") {
                 "microbatch,global_batch,recompute,precision,step_seconds\n"
                 "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,"
                 "8,8,2,1,4,1,32,none,bf16,1\n");
+  sandbox.write("my-runs.csv", slurp(sandbox.file("runs.csv")));
+  sandbox.write("train.log", slurp(source + "/tests/fuzz/corpus/training_log/nanotron.log"));
   sandbox.write("nccl-tests.csv", "op,nodes,ranks,bytes,time_us\nall_reduce,1,8,134217728,613.8\n");
   echelon::test::write_report(sandbox, "dp2.json", "--dp 2", 2);
   echelon::test::write_report(sandbox, "pp2.json", "--pp 2", 2);

@@ -164,7 +164,8 @@ TEST_CASE("a search over GPU counts lists them all and takes the cheapest") {
     const double expected = plan["expected_seconds"].get<double>() /
                             plan["time"]["step_seconds"].get<double>() *
                             plan["economics"]["gpu_seconds_per_step"].get<double>();
-    CHECK(expected >= Approx(least));
+    // No winner takes much longer than the fastest safe plan, however likely it is to fit.
+    CHECK(expected >= Approx(least).epsilon(0.01));
   }
   CHECK(on_front.contains(chosen));
   CHECK(on_front.size() > 3);

@@ -17,6 +17,8 @@ TEST_CASE("fit learns from run reports, and predictions use its calibration") {
       document(sandbox.plan("fit a.json b.json failed.json -o learned.json --json"));
   REQUIRE(fit["calibrations"].size() == 1);
   CHECK(fit["left_out"].size() == 1);
+  check_keys(fit["calibrations"][0], {"name", "cores", "fitted_to", "prior_time_band", "time_band",
+                                      "runs", "rates", "next_run"});
   for (const auto& run : fit["calibrations"][0]["runs"]) {
     CHECK(run["error_before"] < -0.3);
     CHECK(std::abs(run["error_after"].get<double>()) < 0.1);
@@ -64,7 +66,8 @@ TEST_CASE("fit refuses reports that do not belong together") {
   for (const Case& each : std::vector<Case>{
            {"fit a.json runs.csv", {"tables of runs and run reports together"}},
            {"fit runs.csv runs.csv", {"2 tables"}},
-           {"fit runs.csv --calibration a.json", {"--calibration", "run reports"}},
+           {"fit a.json --catalog", {"--catalog", "a table of measured runs"}},
+           {"fit a.json --where gpus=1", {"--where", "a table of measured runs"}},
            {"fit none.json", {"none.json", "run report"}},
            {"fit plan.json", {"plan.json", "not a run report"}},
            {"fit a.json elsewhere.json", {"elsewhere.json", "another machine", "this-machine"}},

@@ -52,12 +52,20 @@ TEST_CASE("a validation has every key of the contract") {
   check_keys(report["by_source"]["here"]["ranking_summary"],
              {"groups", "regret_mean", "regret_median", "regret3_mean", "regret3_median",
               "spearman_mean"});
-  check_keys(report["fits"], {"rows", "false_fits", "false_ooms"});
+  check_keys(report["fits"],
+             {"rows", "ran", "false_fits", "false_ooms", "brier", "brier_of_hard_limit", "bins"});
+  REQUIRE(report["by_framework"].contains("nanotron"));
+  check_keys(report["by_framework"]["nanotron"], {"memory_band", "fits"});
+  check_keys(report["by_framework"]["nanotron"]["memory_band"],
+             {"kind", "distribution", "bias", "spread", "source"});
+  for (const Json& bin : report["fits"]["bins"]) {
+    check_keys(bin, {"spare_from", "rows", "ran", "fits_probability"});
+  }
   REQUIRE(report["rows"].size() == 2);
   for (const Json& row : report["rows"]) {
     check_keys(row, {"row_id", "source", "predicted_step_seconds", "measured_step_seconds",
                      "time_error", "predicted_peak_bytes", "measured_peak_bytes", "memory_error",
-                     "predicted_fits", "measured_fits", "skipped"});
+                     "predicted_fits", "fits_probability", "measured_fits", "skipped"});
   }
   CHECK(report["rows"][1]["skipped"].is_string());
 }
@@ -85,7 +93,7 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", table_of_runs());
   sandbox.write("fits/here", "");
-  const ProcessResult fitted = sandbox.plan("fit runs.csv -o fits --json");
+  const ProcessResult fitted = sandbox.plan("fit runs.csv --catalog -o fits --json");
   REQUIRE(fitted.exit_code == 0);
   const Json report = document(fitted);
   check_keys(report, {"schema", "runs", "left_out", "calibrations"});
@@ -102,10 +110,11 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   REQUIRE(used.exit_code == 0);
   CHECK(document(used)["kind"] == "calibrated");
 
-  CHECK(sandbox.plan("fit runs.csv").out.find("median error, in fold") != std::string::npos);
-  CHECK(sandbox.plan("fit runs.csv -o no/such/folder").exit_code == 3);
+  CHECK(sandbox.plan("fit runs.csv --catalog").out.find("median error, in fold") !=
+        std::string::npos);
+  CHECK(sandbox.plan("fit runs.csv --catalog -o no/such/folder").exit_code == 3);
   sandbox.write("few.csv", table_of_runs().substr(0, table_of_runs().find("r3,")));
-  const ProcessResult few = sandbox.plan("fit few.csv");
+  const ProcessResult few = sandbox.plan("fit few.csv --catalog");
   CHECK(few.exit_code == 1);
   CHECK(few.out.find("Nothing to fit") != std::string::npos);
 }

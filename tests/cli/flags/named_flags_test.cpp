@@ -21,7 +21,9 @@ namespace {
 const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  // Megatron-LM
                                         "exp-avg-dtype",
                                         "exp-avg-sq-dtype",
+                                        "fp4-format",
                                         "fp8-param-gather",
+                                        "fp8-recipe",
                                         "grad-reduce-in-bf16",
                                         "microbatch-group-size-per-virtual-pipeline-stage",
                                         "bind-to",

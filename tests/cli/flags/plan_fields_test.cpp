@@ -100,6 +100,51 @@ TEST_CASE("why not accepts every field of a plan, including lists") {
   }
   const Result<PlanConstraints> unknown = parse_why_not({"overlap=dp,zz", "--why-not"});
   REQUIRE_FALSE(unknown.ok());
-  CHECK(unknown.error().expected == "a list of dp, tp and pp, or none");
+  CHECK(unknown.error().expected == "a list of dp, tp, pp and ep, or none");
   CHECK_FALSE(parse_why_not({"tp=4,8", "--why-not"}).ok());
+}
+
+TEST_CASE("a list behind --recompute selective pins the policy and the modules, as two flags do") {
+  const auto pinned = [](std::initializer_list<std::pair<const char*, const char*>> flags) {
+    Settings settings;
+    for (const auto& [name, value] : flags) settings.set(name, {value, "--" + std::string(name)});
+    return constraints_of(settings);
+  };
+  const auto one = pinned({{"recompute", "selective:mla_up_proj,moe_act,layernorm"}});
+  REQUIRE(one.ok());
+  const RecomputeModules modules{RecomputeModule::layernorm, RecomputeModule::mla_up_proj,
+                                 RecomputeModule::moe_act};
+  CHECK(one->get<&ParallelPlan::recompute>() == Recompute::selective);
+  CHECK(one->get<&ParallelPlan::recompute_modules>() == modules);
+  const auto two =
+      pinned({{"recompute", "selective"}, {"recompute-modules", "layernorm,mla_up_proj,moe_act"}});
+  REQUIRE(two.ok());
+  CHECK(*two == *one);
+  const auto plain = pinned({{"recompute", "selective"}});
+  REQUIRE(plain.ok());
+  CHECK_FALSE(plain->has<&ParallelPlan::recompute_modules>());
+  const auto wrong = pinned({{"recompute", "selective:moe_acts"}});
+  REQUIRE_FALSE(wrong.ok());
+  CHECK(wrong.error().found == "unknown module to recompute 'moe_acts'");
+  CHECK(wrong.error().hint == "did you mean 'moe_act'?");
+  CHECK(wrong.error().expected.find("mla_up_proj") != std::string::npos);
+  CHECK_FALSE(pinned({{"recompute", "selective:"}}).ok());
+  CHECK_FALSE(pinned({{"recompute", "some:mlp"}}).ok());
+}
+
+TEST_CASE("a plan without recomputed modules has no key for them, as in older files") {
+  ParallelPlan plan = plain_plan();
+  CHECK_FALSE(plan_json(plan, 64).contains("recompute_modules"));
+  plan.recompute = Recompute::selective;
+  plan.recompute_layers = {0, 0};
+  plan.recompute_modules = {RecomputeModule::moe_act, RecomputeModule::mlp};
+  Json written = plan_json(plan, 64);
+  CHECK(written["recompute_modules"] == Json::parse(R"(["moe_act", "mlp"])"));
+  const Result<ParallelPlan> back = plan_from_json(written, "p.json", "/plan");
+  REQUIRE(back.ok());
+  CHECK(*back == plan);
+  written["recompute_modules"] = Json::parse(R"(["moe_acts"])");
+  const Result<ParallelPlan> wrong = plan_from_json(written, "p.json", "/plan");
+  REQUIRE_FALSE(wrong.ok());
+  CHECK(wrong.error().where.find("/plan/recompute_modules") != std::string::npos);
 }

@@ -34,7 +34,9 @@ struct Filtered {
     const Result<PlanFilter> filter = PlanFilter::parse(text, "filter");
     INFO(text);
     REQUIRE(filter.ok());
-    return filter->keeps(plan, request, economics_of(request, Seconds{1.5}));
+    TimePrediction time;
+    time.step = time.parts.compute = Seconds{1.5};
+    return filter->keeps(plan, request, economics_of(request, time));
   }
 };
 
@@ -65,6 +67,7 @@ TEST_CASE("a filter of plans compares degrees, metrics and choices") {
                           "gpus=64",
                           "cost>0",
                           "gpu-hours>0",
+                          "energy>0",
                           "sp=yes",
                           "sp!=no",
                           "recompute=none",

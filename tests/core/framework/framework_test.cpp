@@ -192,6 +192,13 @@ TEST_CASE("defaults that are not the plan's are named") {
   const std::string needs = said(RemarkKind::needs, plan, experts);
   CHECK(needs.find("--expert-tensor-parallel-size 1") != std::string::npos);
   CHECK(needs.find("--moe-token-dispatcher-type alltoall") != std::string::npos);
+  plan.dispatcher = Dispatcher::hybridep;
+  plan.overlap_ep = true;
+  plan.cuda_graphs = CudaGraphs::layers;
+  const std::string flex = said(RemarkKind::needs, plan, experts);
+  CHECK(flex.find("--moe-flex-dispatcher-backend hybridep") != std::string::npos);
+  CHECK(flex.find("--overlap-moe-expert-parallel-comm") != std::string::npos);
+  CHECK(flex.find("--cuda-graph-scope attn mlp moe_router") != std::string::npos);
   plan = {};
   plan.pp = 4;
   plan.vpp = 2;
@@ -199,6 +206,13 @@ TEST_CASE("defaults that are not the plan's are named") {
   CHECK(said(RemarkKind::needs, plan) == "--no-overlap-p2p-communication");
   plan.recompute = Recompute::selective;
   CHECK(said(RemarkKind::warns, plan).find("core_attn") != std::string::npos);
+  plan.recompute_modules = {RecomputeModule::mlp, RecomputeModule::layernorm};
+  CHECK(said(RemarkKind::needs, plan)
+            .find("--recompute-granularity selective --recompute-modules layernorm mlp") !=
+        std::string::npos);
+  // Every norm of a dense layer with grouped-query attention is fused into a GEMM.
+  CHECK(said(RemarkKind::warns, plan).find("layernorm") != std::string::npos);
+  CHECK(said(RemarkKind::warns, plan, experts).find("layernorm") == std::string::npos);
   plan = {};
   plan.dp = 8;
   plan.zero = 2;

@@ -159,6 +159,10 @@ TEST_CASE("every field of a mixture and of latent attention is written") {
   survives(moe, [](ModelSpec& m) { m.moe.expert_bias = true; });
   survives(moe, [](ModelSpec& m) { m.moe.router_bias = true; });
   survives(moe, [](ModelSpec& m) { m.moe.shared_expert_gate = false; });
+  survives(moe, [](ModelSpec& m) {
+    m.moe.router_groups = 4;
+    m.moe.router_group_topk = 3;
+  });
   const char* mla = "deepseek-v2";
   survives(mla, [](ModelSpec& m) { m.mla.kv_lora_rank = 1; });
   survives(mla, [](ModelSpec& m) { m.mla.q_lora_rank = 0; });
@@ -195,6 +199,9 @@ TEST_CASE("an error inside moe or mla has its pointer") {
     CHECK(where(moe, "moe", key, "8") == "my.json at /moe/" + std::string(key));
   }
   CHECK(where(moe, "moe", "every", 0) == "my.json at /moe/every");
+  CHECK(where(moe, "moe", "router_groups", 3) == "my.json at /moe/router_groups");
+  CHECK(where(moe, "moe", "router_group_topk", 2) == "my.json at /moe/router_group_topk");
+  CHECK(where("deepseek-v2", "moe", "router_groups", 160) == "my.json at /moe/router_group_topk");
   CHECK(where(moe, "moe", "experts_per_token", 9) == "my.json at /moe/experts_per_token");
   CHECK(where(moe, "moe", "first_dense_layers", 32) == "my.json at /moe/first_dense_layers");
   CHECK(where(moe, "moe", "shared_expert_gate", true) == "my.json at /moe/shared_expert_gate");

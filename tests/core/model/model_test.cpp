@@ -85,6 +85,16 @@ constexpr Published kPublished[] = {
     {"kimi-k2", 1'026'408'232'448},
     {"gpt-oss-20b", 20'914'757'184},
     {"gpt-oss-120b", 116'829'156'672},
+    {"olmoe-7b", 6'919'161'856},
+    {"olmo3-7b", 7'298'011'136},
+    {"olmo3-32b", 32'233'522'176},
+    // Published totals without what their sources name: delta_model_test.cpp.
+    {"glm-4.5-air", 106'852'251'264},
+    {"glm-4.6", 352'797'829'024},
+    {"minimax-m2", 228'689'764'864},
+    {"qwen3-next-80b-a3b", 79'674'391'296},
+    {"qwen3.5-27b", 26'895'998'464},
+    {"qwen3.5-35b-a3b", 34'660'610'688},
 };
 
 }  // namespace
@@ -147,7 +157,11 @@ TEST_CASE("embedding, layers and head add up to the parameters") {
     INFO(entry.name);
     std::int64_t layers = 0;
     for (int layer = 0; layer < model.layers; ++layer) {
-      layers += model.layer_parameters(model.layer_kind(layer)).total();
+      const bool delta = layer < model.delta.layers;
+      layers += model
+                    .layer_parameters(model.layer_kind(layer),
+                                      delta ? TokenMixer::delta_net : TokenMixer::attention)
+                    .total();
     }
     CHECK(model.parameters() == model.embedding_parameters() + layers + model.head_parameters());
   }

@@ -32,6 +32,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.job.global_batch = 1 + draw.upto(1'000'000);
   f.job.precision = *find_precision(draw.coin() ? "bf16" : "fp8");
   f.job.flash_attention = draw.coin();
+  if (draw.coin()) f.job.expert_imbalance = 1.25;
   if (draw.coin()) f.job.token_budget = 1 + any_number(draw);
   f.cluster = draw.coin() ? "dgx-h100" : "/a path/with spaces.json";
   f.gpus = 1 + draw.upto(100'000);
@@ -54,12 +55,16 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.plan.shard_group = 1 + draw.upto(64);
   f.plan.sequence_parallel = draw.coin();
   f.plan.recompute = static_cast<Recompute>(draw.upto(2));
+  if (draw.coin()) f.plan.recompute_modules = {RecomputeModule::moe_act, RecomputeModule::moe};
   f.plan.schedule = static_cast<ScheduleKind>(draw.upto(3));
   f.plan.rank_order = draw.coin() ? RankOrder::dp_inside_pp : RankOrder::pp_inside_dp;
   if (draw.coin()) f.plan.offload_optimizer = 0.25;
   f.plan.overlap_dp = draw.coin();
   f.plan.overlap_tp = draw.coin();
   f.plan.overlap_pp = draw.coin();
+  f.plan.overlap_ep = draw.coin();
+  f.plan.dispatcher = static_cast<Dispatcher>(draw.upto(3));
+  f.plan.cuda_graphs = static_cast<CudaGraphs>(draw.upto(2));
   for (int i = 0; i < f.plan.pp; ++i) {
     f.plan.layers_per_stage.push_back(1 + draw.upto(9));
     f.plan.recompute_layers.push_back(f.plan.recompute == Recompute::full ? draw.upto(3) : 0);

@@ -40,6 +40,8 @@ inline ParallelPlan with_changed(const PlanField& field, ParallelPlan plan) {
           if (value.empty()) value = {1, 2};
           value.front() += 1;
           value.back() -= 1;
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          value = value.empty() ? Value{RecomputeModule::layernorm, RecomputeModule::moe} : Value{};
         } else {
           value = value ? Value() : Value(25_MB);
         }

@@ -134,12 +134,21 @@ TEST_CASE("a plan file is unchanged after writing and reading") {
   CHECK(back->predicted == file.predicted);
   CHECK(back->job.precision == file.job.precision);
   CHECK(back->job.token_budget == file.job.token_budget);
+  CHECK(back->job.expert_imbalance == file.job.expert_imbalance);
   CHECK(back->max_memory == file.max_memory);
   CHECK(back->assumptions == file.assumptions);
   CHECK(back->cluster_hash == file.cluster_hash);
   CHECK(back->calibration_hash == file.calibration_hash);
   CHECK(back->program == file.program);
   CHECK(plan_file_to_json(*back) == text);
+}
+
+TEST_CASE("a plan file without an imbalance of experts has equal loads") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("expert_imbalance") == std::string::npos);
+  CHECK(parse_plan_file(plan_file_to_json(file), "p.json")->job.expert_imbalance == 1);
+  file.job.expert_imbalance = 1.5;
+  CHECK(parse_plan_file(plan_file_to_json(file), "p.json")->job.expert_imbalance == 1.5);
 }
 
 TEST_CASE("parts of a stage sum to its total in the file") {

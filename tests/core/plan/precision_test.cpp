@@ -30,6 +30,18 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("fp8:primary-weights") == 18);
   CHECK(find_precision("fp8:adam-fp32-master")->layer_weight == 2);
   CHECK(find_precision("fp8:primary-weights")->layer_weight == 0);
+  CHECK(bytes_per_parameter("fp8:bf16-gradients") == 16);
+  CHECK(bytes_per_parameter("fp8:precision-aware") == 12);
+  // fp8 copies of bf16 weights in both layouts; of mxfp8 each with 1/32 byte of scales.
+  CHECK(find_precision("fp8:blockwise")->layer_weight == 2);
+  CHECK(find_precision("fp8:mxfp8-muon")->layer_weight == 2.0625);
+  CHECK(bytes_per_parameter("fp8:mxfp8-muon") == 12);
+  // Primary weights: 1 + 1/32 in each layout.
+  const PrecisionRecipe mx = find_precision("fp8:mxfp8").value();
+  CHECK(mx.weight + mx.layer_weight == 2.0625);
+  CHECK(mx.fp8_input == 1 + 1.0 / 32);
+  CHECK(find_precision("fp8:blockwise")->fp8_input == 1 + 4.0 / 128);
+  CHECK(find_precision("fp8")->fp8_input == 1);
   CHECK(bytes_per_parameter("bf16:adam-8bit") == 12.03125);  // 10 + 2 · (1 + 4/256)
   CHECK(bytes_per_parameter("fp16:adam-fp32-master") == 18);
   CHECK(bytes_per_parameter("fp8:adam-fp32-master") == 18);
@@ -50,7 +62,10 @@ TEST_CASE("every recipe is found by its name, has a source, and computes in the 
     CHECK(names.insert(recipe.name).second);
     CHECK(find_precision(recipe.name).value() == recipe);
     CHECK_FALSE(recipe.source.empty());
-    CHECK(recipe.name.starts_with(name_of(recipe.compute)));
+    // Scaled formats of 8 and 4 bits are recipes of the format that tensor cores take.
+    const bool scaled = recipe.name.starts_with("mxfp8:") || recipe.name.starts_with("nvfp4:");
+    CHECK(
+        (scaled ? recipe.compute == Dtype::fp8 : recipe.name.starts_with(name_of(recipe.compute))));
     CHECK(recipe.weight + recipe.master >= 2);  // the weights are stored at least once
     CHECK(recipe.gradient + recipe.main_gradient >= 2);
   }

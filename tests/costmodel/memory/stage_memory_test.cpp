@@ -230,4 +230,41 @@ TEST_CASE("unequal chunks keep what the fullest set of chunks in flight keeps") 
   CHECK(unequal > 100);
 }
 
+// torchtitan's paper (arXiv 2410.06511), tables 6 and 7: Llama 3.1 405B on 512 H100, tp 8, pp 8,
+// float8, 82.5 GiB with 1F1B and 72.7 GiB interleaved, full recomputation. A stage of 16 layers is
+// 405 G / 64 parameters per rank, of which ZeRO-3 over 8 ranks would leave an eighth.
+TEST_CASE("FSDP in a pipeline holds whole fp32 gradients and gathered weights next to its shards") {
+  const ModelSpec model = load_model("llama3-405b").value();
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 512).value();
+  Framework framework = find_framework("torchtitan").value();
+  const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  TrainingJob job;
+  job.sequence = 8192;
+  job.global_batch = 128;
+  job.precision = find_precision(framework.default_precision).value();
+  ParallelPlan plan;
+  plan.tp = plan.pp = plan.dp = 8;
+  plan.shard_group = 8;
+  plan.sequence_parallel = true;
+  plan.recompute = Recompute::full;
+  plan.layers_per_stage = {15, 16, 16, 16, 16, 16, 16, 15};
+  plan.recompute_layers = plan.layers_per_stage;
+  const auto memory_of = [&](int zero) {
+    plan.zero = zero;
+    return CostModel(model, job, cluster, framework, calibration).price(plan).memory.stages[1];
+  };
+  const double layers = 16 * layer_parameters_per_rank(model, 8, LayerKind::dense);
+  const MemoryBreakdown sharded = memory_of(3);
+  CHECK(sharded.weights.in(kByte) == Approx(4 * layers / 8));
+  CHECK(sharded.gradients.in(kByte) == Approx(4 * layers / 8 + 4 * layers));
+  CHECK(sharded.optimizer.in(kByte) == Approx(8 * layers / 8));
+  CHECK(sharded.communication.in(kByte) > 2 * layers);
+  const MemoryBreakdown kept = memory_of(2);
+  CHECK(kept.weights.in(kByte) == Approx(4 * layers / 8 + 2 * layers));
+  CHECK(kept.gradients.in(kByte) == Approx(sharded.gradients.in(kByte)));
+
+  framework.reduces_once_in_pipeline = false;
+  CHECK(memory_of(3).gradients.in(kByte) == Approx(4 * layers / 8));
+}
+
 }  // namespace echelon

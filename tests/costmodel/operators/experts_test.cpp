@@ -1,6 +1,7 @@
 // Costs of experts in addition to their GEMMs: kernel launches of the host and dispatch.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/collectives/expert_exchange.hpp"
 #include "costmodel/time/stage_model.hpp"
 #include "tests/support/catch.hpp"
 
@@ -36,8 +37,10 @@ Mixture mixture(const char* model) {
 }
 
 /// Stage 1 of 4 with `dense` and `moe` layers: neither embedding nor head.
-StageTimes middle_stage(const Mixture& s, int dense, int moe, int recomputed = 0) {
+StageTimes middle_stage(const Mixture& s, int dense, int moe, int recomputed = 0,
+                        CudaGraphs graphs = CudaGraphs::none) {
   ParallelPlan p;
+  p.cuda_graphs = graphs;
   p.pp = 4;
   p.dp = 4;
   p.zero = 1;
@@ -67,17 +70,17 @@ auto of_one_stage(const Mixture& mixture, int zero, const Ask& ask) {
 TEST_CASE("a layer of experts needs more launches, two fifths of them forward") {
   Mixture s = mixture("deepseek-v3");
   s.job.sequence = 128;  // the device is done long before the host
-  s.calibration.host_layer_forward = 100_ms;
-  s.calibration.host_layer_backward = 200_ms;
-  s.calibration.host_experts = 50_ms;
+  s.calibration.host_layer_forward = 1000_ms;
+  s.calibration.host_layer_backward = 2000_ms;
+  s.calibration.host_experts = 500_ms;
   const StageTimes dense = middle_stage(s, 3, 0);
-  CHECK(dense.forward.in(1_ms) == Approx(3 * 100));
-  CHECK(dense.backward.in(1_ms) == Approx(3 * 200));
+  CHECK(dense.forward.in(1_ms) == Approx(3 * 1000));
+  CHECK(dense.backward.in(1_ms) == Approx(3 * 2000));
   const StageTimes experts = middle_stage(s, 0, 3);
-  CHECK(experts.forward.in(1_ms) == Approx(3 * (100 + 0.4 * 50)));
-  CHECK(experts.backward.in(1_ms) == Approx(3 * (200 + 0.6 * 50)));
+  CHECK(experts.forward.in(1_ms) == Approx(3 * (1000 + 0.4 * 500)));
+  CHECK(experts.backward.in(1_ms) == Approx(3 * (2000 + 0.6 * 500)));
   const StageTimes again = middle_stage(s, 0, 3, 2);  // two forwards more
-  CHECK((again.backward - experts.backward).in(1_ms) == Approx(2 * (100 + 0.4 * 50)));
+  CHECK((again.backward - experts.backward).in(1_ms) == Approx(2 * (1000 + 0.4 * 500)));
 }
 
 TEST_CASE("if the device is slower than the host, launches of experts cost nothing") {
@@ -87,46 +90,98 @@ TEST_CASE("if the device is slower than the host, launches of experts cost nothi
   CHECK(middle_stage(s, 0, 3).host == Seconds{});
 }
 
-TEST_CASE("a token that crosses to each domain once sends D(1 - (1 - 1/D)^k) copies of k") {
+TEST_CASE("CUDA graphs of layers leave half of the launches of a layer of experts") {
   Mixture s = mixture("deepseek-v3");
-  const LayerSharding sharding{.microbatch = 1, .ep = 16};
-  const auto exposed = [&] {
-    return s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
+  s.job.sequence = 128;
+  s.calibration.host_layer_forward = 1000_ms;
+  s.calibration.host_layer_backward = 2000_ms;
+  s.calibration.host_experts = 500_ms;
+  const auto forward = [&](CudaGraphs graphs, int dense, int moe) {
+    return middle_stage(s, dense, moe, 0, graphs).forward.in(1_ms);
   };
-  const Seconds every_expert = exposed();
-  s.framework.dispatches_per_domain = true;
-  const Seconds once = exposed();
-  // 2 bytes of 4,096 tokens' 7,168 values for 8 experts, half to the other node at 50 GB/s; of two
-  // domains 2·(1 − 1/2⁸) = 1.9921875 are met by 8 experts. Dispatch and combine.
-  const double seconds = 2.0 * 4096 * 7168 * 8 / 2 / 50e9;
-  CHECK((every_expert - once).in(1_s) == Approx(2 * seconds * (1 - 1.9921875 / 8)));
+  CHECK(forward(CudaGraphs::layers, 0, 3) == Approx(3 * (500 + 0.4 * 250)));
+  CHECK(forward(CudaGraphs::layers, 3, 0) == Approx(3 * 50));
+  CHECK(forward(CudaGraphs::full_iteration, 0, 3) < 3 * 500);
 }
 
-TEST_CASE("inside one domain, sending each token once per domain saves nothing") {
+TEST_CASE("dispatch and combine go by the plan's dispatcher") {
   Mixture s = mixture("deepseek-v3");
-  const LayerSharding sharding{.microbatch = 1, .ep = 8};
-  const Seconds every_expert =
-      s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
-  s.framework.dispatches_per_domain = true;
-  CHECK(s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep] == every_expert);
+  LayerSharding sharding{.microbatch = 1, .ep = 16};
+  const auto exposed = [&](Dispatcher dispatcher) {
+    sharding.dispatcher = dispatcher;
+    const LayerCosts layer = s.cost_model().sharding_costs(sharding).moe;
+    CHECK(s.cost_model().exchange_time(sharding).in(1_us) ==
+          Approx((layer.forward.exposed[Axis::ep] + layer.backward.exposed[Axis::ep]).in(1_us)));
+    return layer.forward.exposed[Axis::ep];
+  };
+  // 2 bytes of 4,096 tokens' 7,168 values: to 8 experts each, half of them on the other node at 50
+  // GB/s; or to all of 16 ranks, 15 of them others.
+  const double values = 2.0 * 4096 * 7168;
+  CHECK(exposed(Dispatcher::alltoall).in(1_s) == Approx(2 * values * 8 / 2 / 50e9).epsilon(0.01));
+  const GroupLinks links = s.cost_model().links({16, 1});
+  CHECK(exposed(Dispatcher::allgather).in(1_us) ==
+        Approx((2 * all_gather(Bytes{16 * values}, links)).in(1_us)));
+  const Seconds once =
+      expert_exchange(Dispatcher::deepep, s.model.moe, Bytes{8 * values}, 1, links);
+  CHECK(exposed(Dispatcher::deepep).in(1_us) == Approx(2 * once.in(1_us)));
+  CHECK(once < Seconds{values * 8 / 2 / 50e9});
 }
 
-TEST_CASE(
-    "dispatch concurrent with another microbatch hides behind a share of the layer's kernels") {
+TEST_CASE("a framework that dispatches in fp8 sends half of it there, and all of it back") {
+  Mixture s = mixture("deepseek-v3");
+  const LayerSharding sharding{.microbatch = 1, .ep = 16, .dispatcher = Dispatcher::deepep};
+  const auto exchange = [&] { return s.cost_model().exchange_time(sharding); };
+  const Seconds wide = exchange();
+  s.framework.fp8_dispatch = true;
+  CHECK(exchange() == wide);  // a job in bf16
+  s.job.precision = find_precision("fp8").value();
+  CHECK(exchange() / wide == Approx((1 + (1 + 4.0 / 128) / 2) / 2).epsilon(0.01));
+}
+
+TEST_CASE("only the routed experts run at the pace of experts") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16};
+  const auto device = [&](LayerKind kind) {
+    return s.cost_model().sharding_costs(sharding).of(kind).forward.device;
+  };
+  const Seconds dense = device(LayerKind::dense);
+  const Seconds moe = device(LayerKind::moe);
+  s.calibration.moe_speed_factor = 0.5;
+  CHECK(device(LayerKind::dense) == dense);
+  CHECK(device(LayerKind::moe) > moe);
+  CHECK(device(LayerKind::moe) < 1.8 * moe);  // attention and shared experts take as long
+}
+
+TEST_CASE("an exchange that runs beside another microbatch is exposed where a pass runs alone") {
+  Mixture s = mixture("deepseek-v3");
+  LayerSharding sharding{.microbatch = 1, .ep = 16, .dispatcher = Dispatcher::deepep};
   const LayerCosts alone = s.cost_model().sharding_costs(sharding).moe;
-  s.framework.overlaps_experts = true;
-  for (const double share : {0.0, 0.25, 1.0}) {
-    s.calibration.dp_overlap = share;
-    const LayerCosts beside = s.cost_model().sharding_costs(sharding).moe;
-    const auto left = [&](const PassCosts& pass) {
-      return std::max(0.0, pass.exposed[Axis::ep].in(1_us) - share * pass.device.in(1_us));
-    };
-    CHECK(beside.forward.exposed[Axis::ep].in(1_us) == Approx(left(alone.forward)));
-    CHECK(beside.backward.exposed[Axis::ep].in(1_us) == Approx(left(alone.backward)));
-    CHECK(beside.forward.device == alone.forward.device);
-  }
+  sharding.overlap_ep = true;
+  const LayerCosts paired = s.cost_model().sharding_costs(sharding).moe;
+  CHECK(paired.forward.exposed[Axis::ep] < 0.5 * alone.forward.exposed[Axis::ep]);
+  CHECK((paired.forward.exposed[Axis::ep] + paired.alone_forward).in(1_us) ==
+        Approx(alone.forward.exposed[Axis::ep].in(1_us)));
+  CHECK((paired.backward.exposed[Axis::ep] + paired.alone_backward).in(1_us) ==
+        Approx(alone.backward.exposed[Axis::ep].in(1_us)));
+  CHECK(paired.forward.device == alone.forward.device);
+
+  // Four stages of two chunks, 16 microbatches: of 32 passes 8 run alone, mean over the ranks.
+  s.job.global_batch = 256;
+  s.cluster = ClusterTopology::load("dgx-h100", 64).value();
+  ParallelPlan p;
+  static_cast<LayerSharding&>(p) = sharding;
+  p.pp = 4;
+  p.vpp = 2;
+  p.microbatch_group = 4;
+  p.schedule = ScheduleKind::interleaved;
+  p.dp = 16;
+  const CostModel cost_model = s.cost_model();
+  const ShardingCosts costs = cost_model.sharding_costs(sharding);
+  const StageModel model(cost_model, p, costs);
+  const StageTimes times = model.times({.index = 1, .layers = {0, 1}});
+  const Seconds exchange = paired.forward.exposed[Axis::ep] + paired.backward.exposed[Axis::ep];
+  const Seconds more = paired.alone_forward + paired.alone_backward;
+  CHECK(times.exposed[Axis::ep].in(1_us) == Approx((exchange + 8.0 / 32 * more).in(1_us)));
 }
 
 TEST_CASE("gradients reduced at once pay the ring's latency once") {

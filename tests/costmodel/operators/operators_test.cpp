@@ -243,8 +243,8 @@ TEST_CASE("fp8 inputs are saved in one byte if the framework saves its quantized
   const Bytes wide = layer_operators(m, job, core, LayerSharding{}).saved(Recompute::none);
   job.precision.compute = Dtype::fp8;
   const Bytes narrow = layer_operators(m, job, core, LayerSharding{}).saved(Recompute::none);
-  // The inputs of qkv, up and down lose a byte; the projection's 8-bit copy adds one.
-  CHECK((wide - narrow).in(kByte) == Approx(4096 * (8192.0 + 28672)));
+  // The inputs of qkv, up and down lose a byte; the projection shares attention's output.
+  CHECK((wide - narrow).in(kByte) == Approx(4096 * (2 * 8192.0 + 28672)));
 }
 
 TEST_CASE("an activated gate is one more tensor unless a kernel fuses it with the product") {

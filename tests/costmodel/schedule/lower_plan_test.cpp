@@ -120,7 +120,8 @@ TEST_CASE("a program gathers and reduces as its ZeRO stage requires") {
   CHECK(none[Op::reduce_tied_embedding] == 2);  // gpt2's embedding, first and last rank
 
   const Lowered two = lowered(kCases[4]);
-  CHECK(two[Op::reduce_gradients] == 4 * 8 * 8);  // stages, microbatches, layers
+  CHECK(two[Op::reduce_gradients] == 4 * 8);  // stages, layers: FSDP in a pipeline, once
+  CHECK(lowered(kCases[8])[Op::reduce_gradients] == 4 * 4 * 8);  // … every microbatch
   CHECK(two[Op::gather_parameters] == 0);
   CHECK(two[Op::reduce_tied_embedding] == 0);
 

@@ -22,6 +22,9 @@ inline std::vector<PipelineShape> shapes(int ranks, int chunks, const std::vecto
       for (const ScheduleKind kind : {gpipe, one_f_one_b, zero_bubble_h1}) {
         all.push_back({.kind = kind, .ranks = p, .chunks = 1, .microbatches = m});
       }
+      if (p > 1 && chunks > 1) {
+        all.push_back({.kind = dualpipe_v, .ranks = p, .chunks = 2, .microbatches = 2 * p - 1 + m});
+      }
       for (int v = 1; p > 1 && v <= chunks; ++v) {
         all.push_back({.kind = interleaved, .ranks = p, .chunks = v, .microbatches = m * p});
       }

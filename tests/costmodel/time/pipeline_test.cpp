@@ -40,6 +40,18 @@ TEST_CASE("1F1B holds p - s microbatches, GPipe all of them") {
   CHECK(chunks_in_flight(ScheduleKind::gpipe, 8, 1, 7, 100) == 100);
 }
 
+TEST_CASE("passes that meet no partner are the head start and the drain") {
+  // 39 of 512 forwards of the first of 8 ranks with 4 chunks and 128 microbatches, 25 of the last.
+  const auto alone = [](int stage) {
+    return chunks_in_flight(ScheduleKind::interleaved, 8, 4, stage, 128);
+  };
+  CHECK(alone(0) == 39);
+  CHECK(alone(7) == 25);
+  CHECK(unpaired_share(ScheduleKind::interleaved, 8, 4, 128) == Approx(32.0 / 512));
+  CHECK(unpaired_share(ScheduleKind::one_f_one_b, 1, 1, 16) == Approx(1.0 / 16));
+  CHECK(unpaired_share(ScheduleKind::gpipe, 4, 1, 16) == Approx(1));
+}
+
 TEST_CASE("ZB-H1 leaves a third of the bubble and holds p microbatches on every stage") {
   const std::vector<Seconds> stages(8, 3_s);
   CHECK(pipeline_time(ScheduleKind::zero_bubble_h1, stages, 1, 16).in(1_s) == Approx(16 * 3 + 7));

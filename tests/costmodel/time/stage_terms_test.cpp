@@ -122,3 +122,34 @@ TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the mic
     }
   }
 }
+
+// Twice the microbatches double what is reduced in each of them, and leave one reduction one.
+TEST_CASE("FSDP reduces in every microbatch without a pipeline, and once with one") {
+  TermCase c("torchtitan", "bf16:fsdp-fp32-shards");
+  c.calibration.dp_overlap = 0;
+  const auto exposed = [&](int pp, int zero) {
+    ParallelPlan plan = c.plan(8, pp, zero);
+    plan.sequence_parallel = true;
+    return of_stage_model(c, plan, [&](const StageModel& m, const ShardingCosts&) {
+      return m.times({.index = pp - 1, .layers = {c.model.layers / pp, 0}}).exposed[Axis::dp];
+    });
+  };
+  const auto reduction = [&](int pp, int zero) {
+    ParallelPlan plan = c.plan(8, pp, zero);
+    plan.sequence_parallel = true;
+    return of_stage_model(c, plan, [&](const StageModel& m, const ShardingCosts&) {
+      const Stage stage{.index = pp - 1, .layers = {c.model.layers / pp, 0}};
+      return m.reduction(stage, m.times(stage));
+    });
+  };
+  CHECK(exposed(1, 2) > 0_us);
+  CHECK(reduction(1, 2) == 0_us);
+  CHECK(exposed(2, 2) == 0_us);
+  CHECK(reduction(2, 2) > 0_us);
+  // One gather of the weights per microbatch instead of two; half the layers on a stage.
+  c.framework.reduces_once_in_pipeline = false;
+  const Seconds each = exposed(2, 3) - exposed(2, 2);
+  c.framework.reduces_once_in_pipeline = true;
+  CHECK(exposed(2, 3) / each == Approx(0.5));
+  CHECK(reduction(2, 3) == reduction(2, 2));
+}

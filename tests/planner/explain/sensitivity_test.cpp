@@ -61,7 +61,9 @@ TEST_CASE("the previous plan is never better than the new winner") {
   const Case c = of("70b", 256);
   for (const Sensitivity& s : c.all) {
     if (!s.kept || !s.kept->fits || !s.winner) continue;
-    CHECK(s.winner->expected() <= s.kept->expected());
+    // No winner takes much longer than the fastest safe plan, however likely it is to fit.
+    CHECK((s.winner->expected() <= s.kept->expected() ||
+           s.winner->prediction.time.step < s.kept->prediction.time.step));
   }
 }
 

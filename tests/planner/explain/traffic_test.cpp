@@ -89,3 +89,21 @@ TEST_CASE("tokens of experts go to every rank of the group") {
   const LinkLoad& load = load_of(link_loads(request, candidate.plan), Axis::ep);
   CHECK(load.per_gpu.in(kByte) == Approx((7.0 / 8 * payload).in(kByte)));
 }
+
+TEST_CASE("experts exchange four times per layer and microbatch, six with moe recomputed") {
+  PlanRequest request = request_for("mixtral-8x7b", "dgx-h100", 16);
+  request.constraints.pin<&ParallelPlan::ep>(8);
+  ParallelPlan plan = priced(request, 1, 1).plan;
+  const auto exchanges = [&] {
+    double times = 0;
+    for (const Traffic& t : traffic_of(request, plan, Axis::ep)) times += t.times;
+    const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
+    return times / static_cast<double>(request.model.layers * m);
+  };
+  CHECK(exchanges() == Approx(4));
+  plan.recompute = Recompute::selective;
+  plan.recompute_modules = {RecomputeModule::moe_act};
+  CHECK(exchanges() == Approx(4));
+  plan.recompute_modules = {RecomputeModule::moe};
+  CHECK(exchanges() == Approx(6));
+}

@@ -106,13 +106,13 @@ class AllSplits {
 void check_rejections(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p,
                       Bytes usable, const LayerPartition& split) {
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
-  const std::vector<Recompute> policies = {p.recompute};
+  const std::vector<RecomputePolicy> policies = {{p.recompute, p.recompute_modules}};
   CHECK(partition_may_win(cost_model, p, costs, usable, just_above(split.step), policies));
   if (r.framework.per_stage_recompute || p.recompute == Recompute::selective) return;
   p.schedule = ScheduleKind::one_f_one_b;
   p.vpp = 1;
-  const std::vector<Recompute> all = {Recompute::none, Recompute::full};
-  const int fewest = fewest_recomputed_layers(cost_model, p, costs, usable, all);
+  const std::vector<RecomputePolicy> all = {Recompute::none, Recompute::full};
+  const int fewest = least_recomputation(cost_model, p, costs, usable, all).full;
   for (std::size_t s = 0; s < split.layers.size(); ++s) {
     CHECK(split.recomputed[s] >= std::min(fewest, split.layers[s]));
   }

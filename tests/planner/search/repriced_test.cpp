@@ -82,7 +82,8 @@ void check_repriced(const PlanRequest& request, const Candidate& printed) {
   CHECK(priced->plan == printed.plan);
   CHECK(priced->prediction.time.step == printed.prediction.time.step);
   CHECK(priced->prediction.memory.peak_reserved == printed.prediction.memory.peak_reserved);
-  CHECK(priced->fits == printed.fits);
+  // Where nothing is likely to fit, a search prints what may fit.
+  CHECK(priced->fits == (printed.score.fits_probability.value_or(1) >= request.least_probability));
 }
 
 }  // namespace

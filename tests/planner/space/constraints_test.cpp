@@ -21,7 +21,8 @@ ParallelPlan mixed_plan() {
 }  // namespace
 
 TEST_CASE("a pinned field has its value, a released one its default") {
-  const ParallelPlan plan = mixed_plan();
+  ParallelPlan plan = mixed_plan();
+  plan.recompute_modules = {RecomputeModule::mlp};
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     PlanConstraints pinned;
@@ -55,7 +56,7 @@ TEST_CASE("a plan pins each of its fields") {
   CHECK(pinned_to(plan).values() == plan);
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
-    CHECK(pinned_to(plan).has(field));
+    CHECK(pinned_to(plan).has(field) == (field.kind != PlanFieldKind::modules));  // it has none
     // Other policies have no layer counts, and plans without buckets no bucket size.
     const bool counts_or_size =
         field.is(&ParallelPlan::recompute) || field.is(&ParallelPlan::bucket);
@@ -80,4 +81,16 @@ TEST_CASE("overlaid constraints replace the fields that both pin") {
     CHECK(overlaid(pinned_to(plan), change).values() == other);
     CHECK(overlaid(change, pinned_to(plan)) == pinned_to(plan));
   }
+}
+
+TEST_CASE("a policy of recomputation releases the modules pinned before it") {
+  ParallelPlan plan;
+  plan.recompute = Recompute::selective;
+  plan.recompute_modules = {RecomputeModule::moe_act};
+  const PlanConstraints pinned = pinned_to(plan);
+  CHECK(pinned.values() == plan);
+  PlanConstraints none;
+  none.pin<&ParallelPlan::recompute>(Recompute::none);
+  CHECK_FALSE(overlaid(pinned, none).has<&ParallelPlan::recompute_modules>());
+  CHECK(overlaid(none, pinned) == pinned);
 }

@@ -57,6 +57,22 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
+TEST_CASE("tensor parallelism divides the key heads of delta nets, and context parallelism none") {
+  PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64);  // 16 heads, 16 key heads
+  CHECK_FALSE(check_tensor_parallel(r.model, 16));
+  r.model.delta.key_heads = 8;
+  CHECK(check_tensor_parallel(r.model, 16)->reason == RejectionReason::heads_not_divisible);
+  ParallelPlan plan;
+  plan.dp = 64;
+  CHECK_FALSE(check_degrees(r.model, r.job, r.cluster, r.framework, plan));
+  plan.dp = 32;
+  plan.cp = 2;
+  const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
+  REQUIRE(refused.has_value());
+  CHECK(refused->reason == RejectionReason::framework_lacks_feature);
+  CHECK(refused->detail.find("gated delta nets") != std::string::npos);
+}
+
 TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   ParallelPlan p;
@@ -75,6 +91,67 @@ TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
   CHECK(reason(8, 16) == "experts-not-divisible");
   CHECK(check_plan(request_for("7b", "dgx-h100", 64).model, r.job, r.cluster, r.framework, p)
             ->reason == RejectionReason::contradictory);
+}
+
+TEST_CASE(
+    "a dispatcher is one that the framework has and the GPUs run, for experts that are split") {
+  const auto found = [](const char* cluster, const char* framework, int ep, Dispatcher dispatcher) {
+    const PlanRequest r = request_for("mixtral-8x7b", cluster, 64, framework);
+    ParallelPlan p;
+    p.dp = p.shard_group = 64;
+    p.zero = 3;
+    p.ep = ep;
+    p.dispatcher = dispatcher;
+    p.layers_per_stage = {32};
+    p.recompute_layers = {0};
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    return rejection ? rejection->detail : "legal";
+  };
+  using enum Dispatcher;
+  for (const Dispatcher each : {alltoall, allgather, deepep, hybridep}) {
+    CHECK(found("dgx-h100", "megatron-core", 8, each) == "legal");
+  }
+  CHECK(found("dgx-h100", "torchtitan", 8, deepep) == "legal");
+  CHECK(found("dgx-h100", "torchtitan", 8, allgather) ==
+        "torchtitan has no token dispatcher allgather");
+  CHECK(found("dgx-a100", "megatron-core", 8, alltoall) == "legal");
+  CHECK(found("dgx-a100", "megatron-core", 8, deepep).find("Hopper") != std::string::npos);
+  CHECK(found("dgx-h100", "megatron-core", 1, deepep).find("ep 1") != std::string::npos);
+}
+
+TEST_CASE("the experts' exchange overlaps with interleaving, without full recomputation") {
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  const auto found = [&](auto change) {
+    ParallelPlan p;
+    p.pp = 4;
+    p.vpp = 2;
+    p.microbatch_group = 4;
+    p.schedule = ScheduleKind::interleaved;
+    p.dp = p.shard_group = 16;
+    p.zero = 1;
+    p.ep = 8;
+    p.overlap_ep = true;
+    p.layers_per_stage = {8, 8, 8, 8};
+    p.recompute_layers = {0, 0, 0, 0};
+    change(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    return rejection ? rejection->detail : "legal";
+  };
+  CHECK(found([](ParallelPlan&) {}) == "legal");
+  CHECK(found([](ParallelPlan& p) { p.ep = 1; }).find("ep 1") != std::string::npos);
+  CHECK(found([](ParallelPlan& p) { p.dispatcher = Dispatcher::allgather; }).find("allgather") !=
+        std::string::npos);
+  CHECK(found([](ParallelPlan& p) {
+          p.vpp = p.microbatch_group = 1;
+          p.schedule = ScheduleKind::one_f_one_b;
+        }).find("interleaving") != std::string::npos);
+  CHECK(found([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {8, 8, 8, 8};
+        }).find("full recomputation") != std::string::npos);
+  CHECK(found([](ParallelPlan& p) {
+          p.cuda_graphs = CudaGraphs::full_iteration;
+        }).find("hybridep") != std::string::npos);
 }
 
 TEST_CASE(

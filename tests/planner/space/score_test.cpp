@@ -1,5 +1,7 @@
 #include "planner/space/score.hpp"
 
+#include <cmath>
+
 #include "planner/search/search.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
@@ -24,9 +26,9 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("the probability of fitting is that of a normal distribution of ln(measured/predicted)") {
+TEST_CASE("the probability of fitting is that of the calibration's memory band") {
   PlanRequest r = request_for("7b", "dgx-h100", 8, "nanotron");
-  r.calibration.fits_margin = {};
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0, 0.03, "test"};
   const Bytes all = r.cluster.gpu().memory;
   // No bias, 3 %: one standard deviation below, and two.
   CHECK(*fit_probability(r, all) == Approx(0.5));
@@ -35,16 +37,22 @@ TEST_CASE("the probability of fitting is that of a normal distribution of ln(mea
   CHECK(*fit_probability(r, all * std::exp(0.06)) == Approx(0.022750).epsilon(1e-4));
   r.keep_free = 4_GiB;
   CHECK(*fit_probability(r, all - 4_GiB) == Approx(0.5));
-  // Reserved memory of Megatron-Core lies 3 % above the prediction.
-  r = request_for("7b", "dgx-h100", 8);
-  r.calibration.fits_margin = {};
-  CHECK(*fit_probability(r, all / std::exp(0.03)) == Approx(0.5));
+  r.keep_free = {};
+  // A logistic around 80 % of the memory, 2 % wide: 1 / (1 + 1/e) one width below.
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::measured, -std::log(0.8), 0.02, "test"};
+  CHECK(*fit_probability(r, 0.8 * all) == Approx(0.5));
+  CHECK(*fit_probability(r, 0.8 * all / std::exp(0.02)) == Approx(0.731059).epsilon(1e-5));
+  // Without a band in the calibration one is assumed.
+  r.calibration.memory_band.reset();
+  CHECK(memory_band_of(r).kind == MemoryBandKind::assumed);
+  CHECK(*fit_probability(r, all / std::exp(0.05)) == Approx(0.841345).epsilon(1e-5));
   r.max_memory = 70_GiB;
   CHECK_FALSE(fit_probability(r, 69_GiB));
 }
 
 TEST_CASE("the memory limit of a probability is where it is reached") {
   PlanRequest r = request_for("7b", "dgx-h100", 8);
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0.03, 0.04, "test"};
   for (const double probability : {0.05, 0.5, 0.9, 0.999}) {
     CHECK(*fit_probability(r, memory_limit(r, probability)) == Approx(probability).epsilon(1e-9));
   }

@@ -101,7 +101,7 @@ TEST_CASE("plans that differ in one field differ only in the cells of its column
 TEST_CASE("each figure has a key, a column, a formula and a text") {
   const PlanRequest request = csv_request();
   const Candidate candidate = *search(request).value().winner();
-  const Economics money = economics_of(request, candidate.prediction.time.step);
+  const Economics money = economics_of(request, candidate.prediction.time);
   for (const MetricInfo& facts : metrics()) {
     INFO(facts.key);
     CHECK(&info_of(facts.figure) == &facts);

@@ -72,6 +72,15 @@ TEST_CASE("the page shows in-fold next to out-of-fold figures, and every reason 
   CHECK(page.find("| 1 | the source does not say the microbatch |") != std::string::npos);
   CHECK(page.find("Calculon") != std::string::npos);
   CHECK(page.find("no-microbatch | 1 |") != std::string::npos);
+  CHECK(page.find("## How likely does it fit?") != std::string::npos);
+  for (const auto& [framework, one] : report->by_framework) {
+    CHECK(page.find("| " + framework + " | assumed, normal, bias ") != std::string::npos);
+  }
+  const FitsSummary& fits = report->unflagged.fits;
+  REQUIRE_FALSE(fits.bins.empty());
+  for (std::size_t i = 0; i < fits.bins.size(); ++i) {
+    CHECK(page.find("\n| " + spare_of(fits, i) + " | ") != std::string::npos);
+  }
   CHECK(accuracy_page(*report, nullptr, "").find("nothing is fitted") != std::string::npos);
   better.out_of_fold = false;
   const std::string shipped = accuracy_page(better, nullptr, "");

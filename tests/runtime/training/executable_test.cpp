@@ -20,3 +20,35 @@ TEST_CASE("a plan with attention that keeps its scores is refused, not run with 
   CHECK(lacks(refused.error().message(), "keeps its sequence x sequence matrix") == "");
   CHECK(lacks(refused.error().message(), "--flash-attention") == "");
 }
+
+TEST_CASE("a plan that recomputes modules is refused, not run with another recomputation") {
+  PlanFile file;
+  file.model = load_model("gpt2-tiny").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  file.plan.recompute = Recompute::selective;
+  CHECK(check_executable(file, "cpu").ok());
+  file.plan.recompute_modules = {RecomputeModule::mlp};
+  const Status refused = check_executable(file, "cpu");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(), "recomputed modules mlp") == "");
+  CHECK(lacks(refused.error().message(), "the attention core or whole layers") == "");
+}
+
+TEST_CASE("a plan whose stages run back over the ranks is refused") {
+  PlanFile file;
+  file.model = load_model("gpt2-tiny").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  file.plan.pp = 2;
+  file.plan.vpp = 2;
+  file.plan.schedule = ScheduleKind::interleaved;
+  CHECK(check_executable(file, "cpu").ok());
+  file.plan.schedule = ScheduleKind::dualpipe_v;
+  const Status refused = check_executable(file, "cpu");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(), "schedule dualpipev") == "");
+  CHECK(lacks(refused.error().message(), "1f1b, interleaved") == "");
+}

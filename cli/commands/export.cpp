@@ -1,0 +1,232 @@
+// plan export.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/commands/command.hpp"
+#include "cli/flags/imported.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/base/files.hpp"
+#include "core/base/text.hpp"
+#include "core/plan/plan_file.hpp"
+#include "interop/configs/export.hpp"
+#include "planner/search/optimize.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "report/format.hpp"
+#include "report/interop.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+using P = ParallelPlan;
+
+RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
+  RunConfig run;
+  run.model = request.model;
+  run.model_name = request.model.name;
+  run.framework = request.framework.name;
+  run.sequence = request.job.sequence;
+  run.global_batch = request.job.global_batch;
+  run.precision = request.job.precision.name;
+  run.flash_attention = request.job.flash_attention;
+  run.gpus = static_cast<int>(request.cluster.gpus());
+  run.gpus_per_node = request.cluster.gpus_per_node();
+  run.plan = plan;
+  return run;
+}
+
+/// The framework whose rules the format's plans keep.
+std::string framework_of(const ConfigFormat& format) {
+  const ConfigRow* row = row_of(format, &RunConfig::framework);
+  if (row == nullptr) return {};
+  return std::string(row->cases.empty() ? row->absent : row->cases.front().value);
+}
+
+/// The request of the plan file, the configuration or the flags; with another framework if one is
+/// given.
+Result<ResolvedRequest> asked_for(const CommandContext& context, const std::string& framework) {
+  const auto& words = context.arguments.words;
+  Settings flags = settings_of_flags(context.arguments);
+  if (!framework.empty() && !flags.has("framework")) {
+    flags.set("framework", {framework, "the format"});
+  }
+  if (const auto from = context.arguments.value("from")) {
+    const Result<ImportedRequest> imported = complete_import(*from, flags);
+    if (!imported) return imported.error();
+    return *imported->resolved;
+  }
+  if (words.size() > 1) {
+    const Result<PlanFile> file = read_plan_file(words[1]);
+    if (!file) return file.error();
+    return resolve(*file, words[1], flags);
+  }
+  Settings settings = context.settings;
+  if (!framework.empty() && !settings.has("framework")) {
+    settings.set("framework", {framework, "the format"});
+  }
+  return resolve(settings);
+}
+
+struct Exported {
+  ExportedConfig config;
+  RunConfig run;
+  std::vector<std::string> reasons;  ///< why the plan cannot be expressed
+  std::vector<ConfigField> lost;
+};
+
+Exported exported_plan(const ConfigFormat& format, const PlanRequest& request,
+                       const ParallelPlan& plan) {
+  Exported out;
+  out.run = run_of(request, plan);
+  out.config = export_config(format, out.run);
+  for (const Inexpressible& lost : out.config.lost) {
+    out.reasons.push_back(reason_of(lost, format));
+    out.lost.push_back(lost.field);
+  }
+  return out;
+}
+
+/// Frees more and more of the plan until a search finds one that the format expresses.
+std::optional<std::pair<Candidate, Exported>> nearest(const ConfigFormat& format,
+                                                      const PlanRequest& request,
+                                                      const PlanConstraints& wanted,
+                                                      const std::vector<ConfigField>& lost) {
+  PlanRequest relaxed = request;
+  relaxed.constraints = wanted;
+  relaxed.top = 20;
+  for (const ConfigField& field : lost) {
+    const auto* plan = std::get_if<const PlanField*>(&field);
+    if (plan != nullptr) relaxed.constraints.release(**plan);
+  }
+  for (int step = 0; step < 4; ++step) {
+    PlanConstraints& c = relaxed.constraints;
+    if (step == 1) {
+      c.release<&P::recompute, &P::recompute_layers, &P::selective_layers, &P::layers_per_stage,
+                &P::vpp, &P::schedule, &P::microbatch_group, &P::overlap_pp, &P::overlap_dp,
+                &P::overlap_tp, &P::bucket, &P::offload_optimizer>();
+    }
+    if (step == 2) {
+      c.release<&P::zero, &P::shard_group, &P::sequence_parallel, &P::cp_comm, &P::rank_order,
+                &P::microbatch>();
+    }
+    if (step == 3) c = PlanConstraints{};
+    const Result<SearchResult> found = optimize(relaxed);
+    if (!found) continue;
+    for (const Candidate& candidate : found->report.candidates) {
+      Exported exported = exported_plan(format, request, candidate.plan);
+      if (exported.reasons.empty()) return std::pair(candidate, std::move(exported));
+    }
+  }
+  return std::nullopt;
+}
+
+/// A precision that the format spells, where it does not spell the plan's.
+void spell_precision(const ConfigFormat& format, PlanRequest& request) {
+  const ConfigRow* row = row_of(format, &RunConfig::precision);
+  if (row == nullptr || row->cases.empty()) return;
+  const auto same = [&](const ConfigCase& each) {
+    return each.value == request.job.precision.name;
+  };
+  if (std::ranges::any_of(row->cases, same)) return;
+  const Result<PrecisionRecipe> usual = find_precision(row->cases.front().value);
+  if (usual) request.job.precision = *usual;
+}
+
+Result<CommandResult> finish(const CommandContext& context, std::string text,
+                             const std::string& notes) {
+  const auto target = context.arguments.value("output");
+  if (!target || *target == "-") return CommandResult{std::move(text)};
+  if (const Status written = write_file(*target, text); !written) {
+    return at({*target, "--output"}, written.error());
+  }
+  return CommandResult{context.quiet ? "" : notes + "Written to " + *target + ".\n"};
+}
+
+Result<CommandResult> export_format(const CommandContext& context, const ConfigFormat& format,
+                                    std::string_view launcher) {
+  const bool downgrade = context.arguments.has("downgrade");
+  Result<ResolvedRequest> resolved = asked_for(context, framework_of(format));
+  if (!resolved) return resolved.error();
+  PlanRequest& request = resolved->request;
+  std::string notes;
+  if (downgrade) {
+    const std::string before = request.job.precision.name;
+    spell_precision(format, request);
+    if (request.job.precision.name != before) {
+      notes = fmt::format("precision {} instead of {}\n", request.job.precision.name, before);
+    }
+  }
+  const Result<Candidate> wanted = predict(request);
+  Exported exported;
+  if (wanted) {
+    exported = exported_plan(format, request, wanted->plan);
+  } else {
+    exported.reasons = {wanted.error().message()};
+  }
+  if (!exported.reasons.empty()) {
+    if (!downgrade) {
+      return CommandResult{inexpressible_text(format, exported.reasons), kNo};
+    }
+    auto best = nearest(format, request, request.constraints, exported.lost);
+    if (!best) {
+      return CommandResult{inexpressible_text(format, exported.reasons) +
+                               "No plan for this request can be expressed and fits.\n",
+                           kNo};
+    }
+    notes +=
+        fmt::format("{} per step for the nearest plan", duration(best->first.prediction.time.step));
+    if (wanted) {
+      notes += fmt::format(
+          " instead of {} ({})", duration(wanted->prediction.time.step),
+          signed_percent(best->first.prediction.time.step / wanted->prediction.time.step - 1));
+    }
+    notes += "; not expressed:\n";
+    for (const std::string& reason : exported.reasons) notes += "  " + reason + "\n";
+    exported = std::move(best->second);
+  }
+  for (const std::string& note : exported.config.notes) notes += note + "\n";
+  if (launcher.empty()) return finish(context, exported.config.text, notes);
+  const Result<std::string> job = launch_job(launcher, format, exported.run, exported.config);
+  if (!job) return job.error();
+  return finish(context, *job, notes);
+}
+
+/// The format of the framework that the plan is for; null: our own runtime.
+const ConfigFormat* format_of(const std::string& framework) {
+  for (const ConfigFormat& format : config_formats()) {
+    if (format.exported && framework_of(format) == framework) return &format;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<CommandResult> export_command(const CommandContext& context) {
+  const std::string& name = context.arguments.words.front();
+  if (std::ranges::find(launchers(), name) != launchers().end()) {
+    const Result<ResolvedRequest> resolved = asked_for(context, "");
+    if (!resolved) return resolved.error();
+    const ConfigFormat* format = format_of(resolved->request.framework.name);
+    if (format != nullptr) return export_format(context, *format, name);
+    const Result<Candidate> plan = predict(resolved->request);
+    if (!plan) return plan.error();
+    const auto& words = context.arguments.words;
+    return finish(context,
+                  launch_plan_run(name, run_of(resolved->request, plan->plan),
+                                  words.size() > 1 ? words[1] : "plan.json"),
+                  "");
+  }
+  const Result<const ConfigFormat*> format = find_config_format(name);
+  if (format && (*format)->exported) return export_format(context, **format, "");
+  std::vector<std::string> known;
+  for (const ConfigFormat& each : config_formats()) {
+    if (each.exported) known.emplace_back(each.name);
+  }
+  known.insert(known.end(), launchers().begin(), launchers().end());
+  return input_error("plan export", "unknown format " + in_quotes(name),
+                     fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
+}
+
+}  // namespace echelon::cli

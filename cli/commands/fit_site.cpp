@@ -1,0 +1,143 @@
+// plan fit of a table or of training logs: the rates of one site, after one run or a few.
+#include "cli/commands/fit_site.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cli/commands/log_facts.hpp"
+#include "cli/commands/measured_runs.hpp"
+#include "cli/commands/next_run_advice.hpp"
+#include "cli/flags/request.hpp"
+#include "core/base/files.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/fit_memory.hpp"
+#include "evaluation/observations.hpp"
+#include "evaluation/row_filter.hpp"
+#include "evaluation/site_fit.hpp"
+#include "report/fit.hpp"
+
+namespace echelon::cli {
+namespace {
+
+std::string name_of_row(const MeasuredRun& row) {
+  return fmt::format("row {}{}", row.row_number,
+                     row.row_id.empty() ? "" : fmt::format(" ({})", row.row_id));
+}
+
+/// One row per training log. Errors: a log that is refused, with its reason; a missing fact, with
+/// the flag that gives it.
+Result<std::vector<MeasuredRun>> rows_of_logs(const CommandContext& context) {
+  const Result<RunFacts> given = facts_of_flags(context);
+  if (!given) return given.error();
+  std::vector<MeasuredRun> rows;
+  for (const std::string& path : context.arguments.words) {
+    const Result<ImportedLog> log = import_log_file(path, *given);
+    if (!log) return log.error();
+    Result<MeasuredRun> row = measured_run_of(*log);
+    if (!row) return row.error();
+    row->row_number = std::ssize(rows) + 1;
+    row->row_id = path;
+    rows.push_back(*std::move(row));
+  }
+  return rows;
+}
+
+/// The rows that --where keeps. Error: a row that cannot be read.
+Result<std::vector<MeasuredRun>> rows_of(const CommandContext& context) {
+  if (is_training_log(context.arguments.words.front())) return rows_of_logs(context);
+  Result<std::vector<MeasuredRun>> all = measured_runs_of(context);
+  if (!all) return all.error();
+  const Result<RowFilter> filter =
+      RowFilter::parse(context.arguments.value("where").value_or(""), "--where");
+  if (!filter) return filter.error();
+  std::vector<MeasuredRun> kept;
+  for (MeasuredRun& row : *all) {
+    if (!filter->keeps(row)) continue;
+    if (!row.malformed.empty()) {
+      return input_error(fmt::format("{}, {}", context.arguments.words.front(), name_of_row(row)),
+                         row.malformed, "the numbers of a run",
+                         "correct the row, or leave it out with --where");
+    }
+    kept.push_back(std::move(row));
+  }
+  return kept;
+}
+
+std::string site_of_run(const Observation& run) {
+  return fmt::format("{} under {}", run.cost_model.cluster().gpu().name,
+                     run.cost_model.framework().name);
+}
+
+/// Error: runs of several machines or frameworks.
+Status check_one_site(const CommandContext& context, const std::vector<MeasuredRun>& rows,
+                      const std::vector<Observation>& runs) {
+  for (const Observation& run : runs) {
+    if (site_of_run(run) == site_of_run(runs.front())) continue;
+    return input_error(
+        fmt::format("{}, {}", context.arguments.words.front(), name_of_row(rows[run.row])),
+        "a run on " + site_of_run(run),
+        fmt::format("runs on {}, like {}", site_of_run(runs.front()),
+                    name_of_row(rows[runs.front().row])),
+        "fit each GPU and framework separately, with --where; --catalog fits all of them for other "
+        "sites");
+  }
+  return Done{};
+}
+
+/// That of --calibration, or the shipped one.
+Result<Calibration> prior_of(const CommandContext& context, const CostModel& cost_model) {
+  const auto path = context.arguments.value("calibration");
+  if (!path) return pick_calibration(cost_model.cluster().gpu(), cost_model.framework());
+  const Status there = check_exists(*path, "--calibration", "a calibration file");
+  if (!there) return there.error();
+  Result<Calibration> named = load_calibration(*path);
+  if (!named) return at({*path, "--calibration"}, named.error());
+  return named;
+}
+
+}  // namespace
+
+Result<CommandResult> fit_site_command(const CommandContext& context) {
+  const Result<std::vector<MeasuredRun>> rows = rows_of(context);
+  if (!rows) return rows.error();
+  Observations all = observe(*rows);
+  SiteReport report;
+  for (const auto& [row, why] : all.reasons) {
+    report.left_out.push_back(name_of_row((*rows)[row]) + ": " + why);
+  }
+  if (all.runs.empty()) {
+    std::string why;
+    for (const std::string& each : report.left_out) why += "left out: " + each + "\n";
+    return CommandResult{why + "Nothing to fit: no row of a run that can be priced.\n", kNo};
+  }
+  const Status one_site = check_one_site(context, *rows, all.runs);
+  if (!one_site) return one_site.error();
+  const Result<Calibration> prior = prior_of(context, all.runs.front().cost_model);
+  if (!prior) return prior.error();
+  Runs runs;
+  std::vector<std::string> names;
+  for (Observation& run : all.runs) {
+    runs.push_back(&run);
+    names.push_back(name_of_row((*rows)[run.row]));
+  }
+  report.fit = fit_site(runs, *prior, names);
+  const FittedMemory memory = fit_site_memory(*rows, *prior);
+  memory.write_to(report.fit.calibration);
+  report.fit.rates.insert(report.fit.rates.end(), memory.rates.begin(), memory.rates.end());
+  report.next = next_run_advice(report.fit.known, plans_of(runs, report.fit.calibration),
+                                report.fit.runs, {});
+  const std::string file = calibration_to_json(report.fit.calibration);
+  const auto path = context.arguments.value("output");
+  if (path && *path == "-") return CommandResult{file};
+  if (const Status written = write_named(context, "output", file); !written) return written.error();
+  if (context.json) return CommandResult{site_fit_json(report)};
+  CommandResult result{site_fit_text(report, context.style)};
+  if (context.quiet) return result;
+  result.output +=
+      path ? fmt::format("\nWritten to {}; plans use it with --calibration {}.\n", *path, *path)
+           : "\nNothing was written: -o FILE writes a file for --calibration.\n";
+  return result;
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,114 @@
+#include "cli/flags/imported.hpp"
+
+#include <utility>
+
+#include "cli/flags/constraints.hpp"
+#include "cli/flags/plan_settings.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/model/model_io.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+using P = ParallelPlan;
+
+Result<GivenRun> given_by(const Settings& flags) {
+  GivenRun given;
+  if (const Setting* model = flags.find("model")) {
+    Result<ModelSpec> loaded = load_model(model->value);
+    if (!loaded) return at(*model, loaded.error());
+    given.model = *std::move(loaded);
+  }
+  if (const Setting* gpus = flags.find("gpus")) {
+    const Result<int> count = parse_int(gpus->value, gpus->where);
+    if (!count) return count.error();
+    given.gpus = *count;
+  }
+  if (const Setting* sequence = flags.find("seq")) {
+    const Result<int> tokens = parse_int(sequence->value, sequence->where);
+    if (!tokens) return tokens.error();
+    given.sequence = *tokens;
+  }
+  if (const Setting* batch = flags.find("global-batch")) {
+    const Result<std::int64_t> samples = parse_count(batch->value, batch->where);
+    if (!samples) return samples.error();
+    given.global_batch = *samples;
+  }
+  return given;
+}
+
+/// The imported plan as constraints: what follows from the policy is left to follow.
+PlanConstraints pinned_by(const ImportedConfig& imported) {
+  PlanConstraints pinned;
+  const P& plan = imported.config.plan;
+  for (const ConfigFinding& finding : imported.findings) {
+    const auto* field = std::get_if<const PlanField*>(&finding.field);
+    if (field != nullptr) pinned.pin(**field, plan);
+  }
+  if (plan.recompute != Recompute::full) pinned.release<&P::recompute_layers>();
+  pinned.release<&P::selective_layers>();
+  return pinned;
+}
+
+Settings job_settings(const ImportedConfig& imported) {
+  Settings out;
+  for (const ConfigFinding& finding : imported.findings) {
+    const std::string flag(flag_of(finding.field));
+    const bool plan = std::holds_alternative<const PlanField*>(finding.field);
+    if (plan || flag.empty() || flag == "model") continue;
+    out.set(flag, {finding.value, finding.from});
+  }
+  return out;
+}
+
+/// What the user has given takes the place of what would be asked for.
+void answer(ImportedConfig& imported, const Settings& flags) {
+  std::erase_if(imported.asks, [&](const std::string& each) {
+    return flags.has(each.substr(2, each.find(':') - 2));
+  });
+}
+
+}  // namespace
+
+Result<ImportedRequest> import_request(const std::vector<std::string>& files,
+                                       const Settings& flags) {
+  std::vector<ConfigText> texts;
+  for (const std::string& file : files) {
+    Result<std::string> text = read_file(file, static_cast<std::int64_t>(kLongestConfig));
+    if (!text) return text.error();
+    texts.push_back({file, *std::move(text)});
+  }
+  const Result<GivenRun> given = given_by(flags);
+  if (!given) return given.error();
+  Result<ImportedConfig> imported = import_config(texts, *given);
+  if (!imported) return imported.error();
+  ImportedRequest out{*std::move(imported)};
+  answer(out.config, flags);
+  if (!out.config.asks.empty()) return out;
+  const Result<PlanConstraints> changes = constraints_of(flags);
+  if (!changes) return changes.error();
+  Settings settings = flags;
+  settings.add_below(settings_of(changed_by(pinned_by(out.config), *changes)));
+  settings.add_below(job_settings(out.config));
+  Result<ResolvedRequest> resolved = resolve(settings, &out.config.config.model);
+  if (!resolved) return resolved.error();
+  for (const std::string& each : out.config.unpriced) {
+    resolved->request.assumptions.push_back("not priced: " + each);
+  }
+  out.resolved = *std::move(resolved);
+  return out;
+}
+
+Result<ImportedRequest> complete_import(const std::string& file, const Settings& flags) {
+  Result<ImportedRequest> imported = import_request({file}, flags);
+  if (!imported || imported->resolved) return imported;
+  std::string missing;
+  for (const std::string& each : imported->config.asks) {
+    missing += (missing.empty() ? "" : "; ") + each;
+  }
+  return input_error(file, "a configuration that does not state all", missing);
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,49 @@
+#include "costmodel/time/operator_times.hpp"
+
+namespace echelon {
+
+/// The weight gradient is accumulated over microbatches. Its GEMM may do that: 2·w bytes per
+/// parameter more of its traffic. Where the backward produces a gradient of its own, one more
+/// kernel adds it, which takes the same for every size of microbatch:
+///
+///   g + 2·w     to an fp32 accumulator
+///   3·g         to the gradient of the microbatches before
+///
+///   g, w        bytes of a gradient as the backward produces it, and of the accumulator
+///
+/// Source: torch/csrc/autograd/functions/accumulate_grad.h; DeepSpeed edaa7221,
+/// deepspeed/runtime/bf16_optimizer.py, update_hp_grads; nanotron
+/// src/nanotron/optim/gradient_accumulator.py. Assumes that nothing runs next to that kernel.
+/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
+BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
+  const PrecisionRecipe& precision = c.job.precision;
+  const double weights = op.attention_core ? 0.0 : op.groups * op.n * op.k;
+  const DeviceRates& rates = c.gemm_rates(op);
+  const Seconds input = gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
+                        c.cast(op, op.groups * op.m * op.n);
+  const auto weight = [&](Bytes accumulated) {
+    return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);
+  };
+  const double main = precision.main_gradient;
+  if (weights > 0 && precision.gradient > 0) {
+    const double added = main > 0 ? precision.gradient + 2 * main : 3 * precision.gradient;
+    return {input, weight(Bytes{}) + elementwise_time(Bytes{added * weights}, 1, c.rates)};
+  }
+  return {input, weight(Bytes{2 * main * weights})};
+}
+
+Seconds forward_time(const Operator& op, const OperatorContext& c) {
+  switch (op.kind) {
+    case OperatorKind::gemm:
+      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.gemm_rates(op), op.groups) +
+             c.cast(op, op.groups * op.m * op.k);
+    case OperatorKind::attention:
+      return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
+                            c.rates.attention_forward, c.rates);
+    case OperatorKind::elementwise: return c.pointwise(op.forward_traffic, op.forward_kernels);
+    case OperatorKind::collective: break;
+  }
+  return Seconds{};
+}
+
+}  // namespace echelon

@@ -1,0 +1,285 @@
+// Megatron-Bridge, NeMo 2 and NeMo 1: Megatron-Core's fields under the names of their sections.
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using P = ParallelPlan;
+
+/// Names of the sections, which is all in which Bridge and NeMo 2 differ.
+struct Sections {
+  std::string_view tp, pp, vpp, cp, ep, etp, sequence_parallel;
+  std::string_view layout, first, last, embedding, loss;
+  std::string_view granularity, method, layers;
+  std::string_view mbs, gbs, seq;
+  std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
+  std::string_view tp_overlap, rank_order;
+  std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
+};
+
+MaybeValue bool_at(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = row.keys.empty() ? nullptr : reading.find(row.keys[0]);
+  if (entry == nullptr) {
+    return std::optional(ReadValue{std::string(row.absent), Origin::assumed, "default of recipes"});
+  }
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+ConfigRow on_off(ConfigField field, std::string_view key, std::string_view absent) {
+  ConfigRow row = computed(
+      field, {key},
+      [](const ConfigRow& r, const RunConfig& config, ConfigDocument& out) {
+        out.set(r.keys[0], scalar(text_of(r.field, config)));
+      },
+      bool_at);
+  row.absent = absent;
+  return row;
+}
+
+std::vector<ConfigRow> plan_rows(const Sections& s) {
+  std::vector<ConfigRow> rows = {
+      plain(&RunConfig::sequence, {s.seq}),
+      fixed(&RunConfig::framework, "megatron-core"),
+      fixed(&RunConfig::flash_attention, "true"),
+      plain(plan_part<&P::tp>, {s.tp}, "1"),
+      plain(plan_part<&P::cp>, {s.cp}, "1"),
+      plain(plan_part<&P::pp>, {s.pp}, "1"),
+      plain(plan_part<&P::ep>, {s.ep}, "1"),
+      computed(
+          plan_part<&P::etp>, {s.etp},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
+          },
+          etp_is_tp),
+      fixed(plan_part<&P::cp_comm>, "p2p"),
+      follows(plan_part<&P::dp>, dp_of_gpus),
+      plain(plan_part<&P::microbatch>, {s.mbs}),
+      computed(
+          &RunConfig::global_batch, {s.gbs},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.global_batch);
+          },
+          read_global_batch),
+      computed(plan_part<&P::vpp>, {s.vpp, "", s.layout}, write_vpp, read_vpp),
+      follows(plan_part<&P::schedule>, schedule_of_vpp),
+      follows(plan_part<&P::microbatch_group>, group_of_vpp),
+      computed(plan_part<&P::layers_per_stage>, {s.layout, s.first, s.last, s.embedding, s.loss},
+               write_stage_layers, read_stage_layers),
+  };
+  ConfigRow zero =
+      choice(plan_part<&P::zero>, {{"3", {{s.fsdp, "true"}, {s.strategy, "optim_grads_params"}}},
+                                   {"2", {{s.fsdp, "true"}, {s.strategy, "optim_grads"}}},
+                                   {"1", {{s.distributed, "true"}}},
+                                   {"0", {{s.distributed, "false"}}},
+                                   {s.zero_default, {}}});
+  rows.push_back(std::move(zero));
+  rows.push_back(
+      computed(plan_part<&P::shard_group>, {s.instances}, write_instances, read_instances));
+  rows.push_back(on_off(plan_part<&P::sequence_parallel>, s.sequence_parallel, "false"));
+  rows.push_back(choice(plan_part<&P::recompute>,
+                        {{"full", {{s.granularity, "full"}, {s.method, "block", false, true}}},
+                         {"selective", {{s.granularity, "selective"}}},
+                         {"none", {}}}));
+  rows.push_back(computed(plan_part<&P::recompute_layers>, {s.layers, s.method},
+                          write_recompute_layers, read_recompute_layers));
+  rows.push_back(follows(plan_part<&P::selective_layers>, no_layers));
+  rows.push_back(fixed(plan_part<&P::offload_optimizer>, "0"));
+  rows.push_back(on_off(plan_part<&P::overlap_dp>, s.grad_overlap, s.overlap_default));
+  rows.push_back(on_off(plan_part<&P::overlap_tp>, s.tp_overlap, "false"));
+  rows.push_back(follows(plan_part<&P::overlap_pp>, overlap_of_interleaving));
+  rows.push_back(follows(plan_part<&P::bucket>, no_layers));
+  rows.push_back(choice(plan_part<&P::rank_order>,
+                        {{"tp-cp-ep-pp-dp", {{s.rank_order, "true"}}}, {"tp-cp-ep-dp-pp", {}}}));
+  return rows;
+}
+
+}  // namespace
+
+ConfigFormat megatron_bridge_format() {
+  ConfigFormat format{
+      .name = "megatron-bridge",
+      .title = "Megatron-Bridge",
+      .version = "067f987d",
+      .source = "src/megatron/bridge/training/config.py",
+      .syntax = ConfigSyntax::arguments,
+      .program = "scripts/training/run_recipe.py",
+      .usage = "bash FILE on every node",
+      .rows = {computed(&RunConfig::gpus,
+                        {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes"},
+                        nullptr, read_launcher),
+               choice(&RunConfig::precision,
+                      {{"bf16:adam-fp32-master",
+                        {{"mixed_precision", "bf16_mixed"}, {"ddp.grad_reduce_in_fp32", "true"}}},
+                       {"bf16:adam-bf16-gradients",
+                        {{"mixed_precision", "bf16_mixed"}, {"ddp.grad_reduce_in_fp32", "false"}}},
+                       {"bf16:adam-fp32-master", {{"mixed_precision", "bf16_mixed"}}},
+                       {"fp8:adam-fp32-master",
+                        {{"mixed_precision", "bf16_with_fp8_current_scaling_mixed"}}},
+                       {"fp8:adam-fp32-master",
+                        {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}}},
+                       {"fp8:adam-fp32-master", {{"mixed_precision", "bf16_with_mxfp8_mixed"}}},
+                       {"bf16:adam-fp32-master", {}}})},
+  };
+  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
+                              .pp = "model.pipeline_model_parallel_size",
+                              .vpp = "model.virtual_pipeline_model_parallel_size",
+                              .cp = "model.context_parallel_size",
+                              .ep = "model.expert_model_parallel_size",
+                              .etp = "model.expert_tensor_parallel_size",
+                              .sequence_parallel = "model.sequence_parallel",
+                              .layout = "model.pipeline_model_parallel_layout",
+                              .first = "model.num_layers_in_first_pipeline_stage",
+                              .last = "model.num_layers_in_last_pipeline_stage",
+                              .embedding = "model.account_for_embedding_in_pipeline_split",
+                              .loss = "model.account_for_loss_in_pipeline_split",
+                              .granularity = "model.recompute_granularity",
+                              .method = "model.recompute_method",
+                              .layers = "model.recompute_num_layers",
+                              .mbs = "train.micro_batch_size",
+                              .gbs = "train.global_batch_size",
+                              .seq = "dataset.seq_length",
+                              .distributed = "ddp.use_distributed_optimizer",
+                              .grad_overlap = "ddp.overlap_grad_reduce",
+                              .param_overlap = "ddp.overlap_param_gather",
+                              .fsdp = "ddp.use_megatron_fsdp",
+                              .strategy = "ddp.data_parallel_sharding_strategy",
+                              .instances = "ddp.num_distributed_optimizer_instances",
+                              .tp_overlap = "comm_overlap.tp_comm_overlap",
+                              .rank_order = "dist.use_tp_pp_dp_mapping",
+                              .zero_default = "1",
+                              .overlap_default = "true"}));
+  format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
+                    {"dataset.data_path", "prefix of the tokenized data"},
+                    {"train.train_iters", "number of steps"},
+                    {"optimizer.lr", "learning rate"}};
+  format.unpriced = {{"model.cpu_offloading"},
+                     {"comm_overlap.overlap_moe_expert_parallel_comm"},
+                     {"optimizer.use_precision_aware_optimizer"}};
+  add_rows(format, expert_rows({.modules = "model.recompute_modules",
+                                .dispatcher = "model.moe_token_dispatcher_type",
+                                .dispatcher_default = "alltoall",
+                                .backend = "model.moe_flex_dispatcher_backend",
+                                .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
+                                .graphs = "model.cuda_graph_impl",
+                                .graph_scope = "model.cuda_graph_scope"}));
+  return format;
+}
+
+ConfigFormat nemo_format() {
+  ConfigFormat format{
+      .name = "nemo",
+      .title = "NeMo 2",
+      .version = "8cfedd72 (NeMo 2.4/2.5)",
+      .source = "nemo/lightning/pytorch/strategies/megatron_strategy.py",
+      .syntax = ConfigSyntax::arguments,
+      .program = "nemo llm pretrain --yes",
+      .usage = "bash FILE; NeMo-Run starts the nodes",
+      .rows = {computed(&RunConfig::gpus, {"trainer.devices", "trainer.num_nodes"}, write_launcher,
+                        read_launcher),
+               choice(&RunConfig::precision,
+                      {{"bf16:adam-fp32-master", {{"trainer.plugins.grad_reduce_in_fp32", "true"}}},
+                       {"bf16:adam-bf16-gradients",
+                        {{"trainer.plugins.grad_reduce_in_fp32", "false"}}},
+                       {"fp8:adam-fp32-master", {{"trainer.plugins.fp8", "*"}}},
+                       {"bf16:adam-fp32-master", {}}})},
+  };
+  add_rows(format,
+           plan_rows({.tp = "trainer.strategy.tensor_model_parallel_size",
+                      .pp = "trainer.strategy.pipeline_model_parallel_size",
+                      .vpp = "trainer.strategy.virtual_pipeline_model_parallel_size",
+                      .cp = "trainer.strategy.context_parallel_size",
+                      .ep = "trainer.strategy.expert_model_parallel_size",
+                      .etp = "trainer.strategy.expert_tensor_parallel_size",
+                      .sequence_parallel = "trainer.strategy.sequence_parallel",
+                      .layout = "trainer.strategy.pipeline_model_parallel_layout",
+                      .first = "trainer.strategy.num_layers_in_first_pipeline_stage",
+                      .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
+                      .embedding = "trainer.strategy.account_for_embedding_in_pipeline_split",
+                      .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
+                      .granularity = "model.config.recompute_granularity",
+                      .method = "model.config.recompute_method",
+                      .layers = "model.config.recompute_num_layers",
+                      .mbs = "data.micro_batch_size",
+                      .gbs = "data.global_batch_size",
+                      .seq = "data.seq_length",
+                      .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
+                      .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
+                      .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
+                      .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
+                      .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
+                      .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
+                      .tp_overlap = "model.config.tp_comm_overlap",
+                      .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
+                      .zero_default = "1",
+                      .overlap_default = "true"}));
+  format.fill_in = {{"factory", "recipe of the model, for example llama3_8b"},
+                    {"trainer.max_steps", "number of steps"},
+                    {"optim.config.lr", "learning rate"}};
+  add_rows(format, without_expert_rows());
+  return format;
+}
+
+ConfigFormat nemo1_format() {
+  ConfigFormat format{
+      .name = "nemo-1",
+      .title = "NeMo 1",
+      .version = "v1.23",
+      .source = "examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",
+      .syntax = ConfigSyntax::yaml,
+      .exported = false,
+      .rows = {plain(&ModelSpec::layers, {"model.num_layers"}),
+               plain(&ModelSpec::hidden, {"model.hidden_size"}),
+               plain(&ModelSpec::heads, {"model.num_attention_heads"}),
+               computed(&RunConfig::gpus, {"trainer.devices", "trainer.num_nodes"}, nullptr,
+                        read_launcher),
+               choice(&RunConfig::precision,
+                      {{"fp8:adam-fp32-master", {{"model.fp8", "true"}}},
+                       {"bf16:adam-fp32-master", {{"trainer.precision", "bf16"}}},
+                       {"bf16:adam-fp32-master", {{"trainer.precision", "bf16-mixed"}}},
+                       {"fp16:adam-fp32-master", {{"trainer.precision", "16"}}},
+                       {"fp16:adam-fp32-master", {}},
+                       {"fp32", {{"trainer.precision", "32"}}}})},
+  };
+  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
+                              .pp = "model.pipeline_model_parallel_size",
+                              .vpp = "model.virtual_pipeline_model_parallel_size",
+                              .cp = "model.context_parallel_size",
+                              .ep = "model.expert_model_parallel_size",
+                              .etp = "model.expert_tensor_parallel_size",
+                              .sequence_parallel = "model.sequence_parallel",
+                              .layout = "model.pipeline_model_parallel_layout",
+                              .first = "model.num_layers_in_first_pipeline_stage",
+                              .last = "model.num_layers_in_last_pipeline_stage",
+                              .embedding = "model.account_for_embedding_in_pipeline_split",
+                              .loss = "model.account_for_loss_in_pipeline_split",
+                              .granularity = "model.activations_checkpoint_granularity",
+                              .method = "model.activations_checkpoint_method",
+                              .layers = "model.activations_checkpoint_num_layers",
+                              .mbs = "model.micro_batch_size",
+                              .gbs = "model.global_batch_size",
+                              .seq = "model.encoder_seq_length",
+                              .distributed = "model.use_distributed_optimizer",
+                              .grad_overlap = "model.optim.overlap_grad_sync",
+                              .param_overlap = "model.optim.overlap_param_sync",
+                              .fsdp = "model.fsdp",
+                              .strategy = "model.fsdp_sharding_strategy",
+                              .instances = "model.num_distributed_optimizer_instances",
+                              .tp_overlap = "model.ub_tp_comm_overlap",
+                              .rank_order = "model.use_tp_pp_dp_mapping",
+                              .zero_default = "0",
+                              .overlap_default = "false"}));
+  for (ConfigRow& row : format.rows) {
+    if (row.field == ConfigField{plan_part<&P::zero>}) {
+      row.cases = {{"1", {{"model.optim.name", "distributed_fused_adam"}}},
+                   {"3", {{"model.fsdp", "true"}, {"model.fsdp_sharding_strategy", "full"}}},
+                   {"2", {{"model.fsdp", "true"}, {"model.fsdp_sharding_strategy", "grad"}}},
+                   {"0", {{"model.optim.name", "*"}}},
+                   {"0", {}}};
+    }
+  }
+  add_rows(format, without_expert_rows());
+  return format;
+}
+
+}  // namespace echelon

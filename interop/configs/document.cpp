@@ -1,0 +1,110 @@
+#include "interop/configs/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace echelon {
+
+ConfigValue scalar(std::string text) {
+  ConfigValue value;
+  value.text = std::move(text);
+  return value;
+}
+
+ConfigValue quoted(std::string text) {
+  ConfigValue value = scalar(std::move(text));
+  value.is_string = true;
+  return value;
+}
+
+std::string ConfigValue::joined() const {
+  if (!is_list) return text;
+  std::string out;
+  for (const ConfigValue& item : items) {
+    if (&item != &items.front()) out += item.is_list ? '|' : ',';
+    out += item.joined();
+  }
+  return out;
+}
+
+const ConfigValue& ConfigValue::first() const {
+  return is_list && !items.empty() ? items.front().first() : *this;
+}
+
+const ConfigEntry* ConfigDocument::find(std::string_view key) const {
+  const auto at = std::find_if(entries.rbegin(), entries.rend(),
+                               [&](const ConfigEntry& entry) { return entry.key == key; });
+  return at == entries.rend() ? nullptr : &*at;
+}
+
+void ConfigDocument::set(std::string_view key, ConfigValue value) {
+  const auto at = std::ranges::find(entries, key, &ConfigEntry::key);
+  if (at != entries.end()) {
+    at->value = std::move(value);
+  } else {
+    entries.push_back({std::string(key), std::move(value), 0});
+  }
+}
+
+std::string ConfigDocument::place(const ConfigEntry& entry) const {
+  if (entry.line > 0) return fmt::format("{} line {}", name, entry.line);
+  std::string pointer = "/" + entry.key;
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  return name + " at " + pointer;
+}
+
+Result<ConfigDocument> read_config(ConfigSyntax syntax, std::string_view text,
+                                   std::string_view where) {
+  if (text.size() > kLongestConfig) {
+    return input_error(std::string(where), fmt::format("{} bytes", text.size()),
+                       fmt::format("a configuration of at most {} MiB", kLongestConfig >> 20));
+  }
+  if (text.find('\0') != std::string_view::npos) {
+    return input_error(std::string(where), "a zero byte", "a text file");
+  }
+  switch (syntax) {
+    case ConfigSyntax::toml: return read_toml(text, where);
+    case ConfigSyntax::yaml: return read_yaml(text, where);
+    case ConfigSyntax::json: return read_json_config(text, where);
+    case ConfigSyntax::arguments: break;
+  }
+  return read_script(text, where);
+}
+
+std::string write_config(ConfigSyntax syntax, const ConfigDocument& document,
+                         const std::vector<std::string>& comments) {
+  std::string out;
+  if (syntax != ConfigSyntax::json) {
+    for (const std::string& comment : comments) out += "# " + comment + "\n";
+  }
+  switch (syntax) {
+    case ConfigSyntax::toml: return out + write_toml(document);
+    case ConfigSyntax::yaml: return out + write_yaml(document);
+    case ConfigSyntax::json: return write_json_config(document);
+    case ConfigSyntax::arguments: break;
+  }
+  return out + write_arguments(document);
+}
+
+std::string write_arguments(const ConfigDocument& document) {
+  std::string out;
+  for (const ConfigEntry& entry : document.entries) {
+    std::string line;
+    const std::string text = entry.value.joined();
+    const bool shell_special = text.find_first_of(" |*()<>$;&\"") != std::string::npos;
+    const std::string word = shell_special ? "'" + text + "'" : text;
+    // Options are spelled with dashes, overrides of sections with dots and underscores.
+    if (entry.key.find_first_of("._") != std::string::npos) {
+      line = entry.key + "=" + word;
+    } else if (text == "true") {
+      line = "--" + entry.key;
+    } else {
+      line = "--" + entry.key + " " + word;
+    }
+    out += (out.empty() ? "  " : " \\\n  ") + line;
+  }
+  return out + "\n";
+}
+
+}  // namespace echelon

@@ -1,0 +1,47 @@
+// A plan as the configuration of another framework.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "interop/configs/import.hpp"
+
+namespace echelon {
+
+/// A field that the format cannot express.
+struct Inexpressible {
+  ConfigField field;
+  std::string wanted;   ///< value of the plan
+  std::string instead;  ///< what the written configuration would run
+};
+
+struct ExportedConfig {
+  std::string text;                ///< of the file
+  std::string arguments;           ///< of a command line: what stands behind the program
+  std::vector<std::string> notes;  ///< what the user fills in, what is set in code
+  std::vector<Inexpressible> lost;
+};
+
+/// Writes the run, reads what was written, and lists the fields that came back differently: so the
+/// table alone decides what a format can express. Shapes of the model are compared only where the
+/// format states them. `config.gpus_per_node` > 0.
+[[nodiscard]] ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config);
+
+/// Whether the field's value changes the run: the kind of context parallelism does not without it.
+[[nodiscard]] bool has_effect(const ConfigField& field, const RunConfig& config);
+
+/// What starts the program on all nodes: "slurm" (a batch script with srun and torchrun), "mpirun"
+/// (one process per GPU), "kubernetes" (a JobSet whose pods run torchrun).
+[[nodiscard]] const std::vector<std::string_view>& launchers();
+/// The job that trains with `exported` on the GPUs of `config`. Error: a format whose program
+/// torchrun does not start.
+[[nodiscard]] Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& format,
+                                             const RunConfig& config,
+                                             const ExportedConfig& exported);
+/// The same for plan-run, which executes the plan file `plan`, with one process per GPU. Kubernetes
+/// starts it as an MPIJob.
+[[nodiscard]] std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
+                                          const std::string& plan);
+
+}  // namespace echelon

@@ -1,0 +1,152 @@
+// The formats of other frameworks' configurations: one table each. A row ties one field of a run
+// to its spelling; export and import walk the same rows, and no other place knows an option's name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "interop/configs/document.hpp"
+#include "interop/configs/run_config.hpp"
+
+namespace echelon {
+
+/// How a value of an imported run is known.
+enum class Origin {
+  found,    ///< the file states it
+  derived,  ///< follows from what the file states
+  assumed,  ///< the framework's default, or what its software always does
+};
+[[nodiscard]] std::string_view name_of(Origin origin);
+
+struct ConfigFinding {
+  ConfigField field;
+  Origin origin = Origin::found;
+  std::string value;
+  std::string from;  ///< "train.sh line 12: --tensor-model-parallel-size", "default of nanotron"
+};
+
+struct ConfigFormat;
+
+/// A document while the rows of its format are read one after the other: later rows see the fields
+/// of earlier ones.
+struct ConfigReading {
+  const ConfigFormat& format;
+  const ConfigDocument& document;
+  RunConfig config{};
+  std::vector<ConfigFinding> findings{};
+  std::vector<std::string> asks{};  ///< "--gpus: the file does not state ..."
+
+  [[nodiscard]] bool knows(const ConfigField& field) const;
+  /// The entry of the first of these keys that has a value. null is none, and so is "auto": the
+  /// framework takes it from elsewhere.
+  [[nodiscard]] const ConfigEntry* find(const std::vector<std::string_view>& keys) const;
+  [[nodiscard]] const ConfigEntry* find(std::string_view key) const;
+  /// "train.sh line 12: --tensor-model-parallel-size".
+  [[nodiscard]] std::string place(const ConfigEntry& entry) const;
+};
+
+/// What a row makes of a document.
+struct ReadValue {
+  std::string text;
+  Origin origin = Origin::found;
+  std::string from;
+};
+using MaybeValue = Result<std::optional<ReadValue>>;
+
+struct ConfigSetting {
+  std::string_view key;
+  std::string_view value;  ///< "*": any, when read
+  bool quoted = false;     ///< written as a string: "2"
+  bool only_written = false;
+};
+
+/// One value of a field and the settings that stand for it. No settings: the value where none of
+/// the row's keys is given.
+struct ConfigCase {
+  std::string_view value;
+  std::vector<ConfigSetting> settings;
+};
+
+struct ConfigRow {
+  ConfigField field;
+  std::vector<std::string_view> keys{};  ///< the first is written, all are read
+  std::string_view absent{};             ///< value where no key is given; "": unknown then
+  std::vector<ConfigCase> cases{};       ///< of several with one value, the first is written
+  void (*write)(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) = nullptr;
+  MaybeValue (*read)(const ConfigRow& row, const ConfigReading& reading) = nullptr;
+  /// Stated in the user's own code, not in the file: how. It cannot be read, and goes into the
+  /// notes of an export.
+  std::string_view elsewhere{};
+  std::string_view source{};  ///< file in the pinned version; "": the format's
+};
+
+/// A setting that a user has to fill in: it is written as a mark.
+struct FillIn {
+  std::string_view key;
+  std::string_view what;  ///< "path of the tokenized data"
+};
+inline constexpr const char* kFillIn = "FILL_IN";
+
+/// A setting that changes memory or time and that no field of a plan describes.
+struct UnpricedSetting {
+  std::string_view key;
+  std::string_view unless = "";  ///< the value that switches it off
+};
+
+struct ConfigFormat {
+  std::string_view name;     ///< "megatron-lm"
+  std::string_view title;    ///< "Megatron-LM"
+  std::string_view version;  ///< whose spellings these are, with the commit
+  std::string_view source;   ///< where its options are defined
+  ConfigSyntax syntax = ConfigSyntax::yaml;
+  bool exported = true;           ///< false: it is only read
+  std::string_view program = "";  ///< of a command line: "pretrain_gpt.py"
+  std::string_view usage = "";    ///< how the file is given to the framework
+  std::vector<ConfigRow> rows{};
+  std::vector<FillIn> fill_in{};
+  std::vector<UnpricedSetting> unpriced{};
+};
+
+/// All formats, in the order that users see.
+[[nodiscard]] const std::vector<ConfigFormat>& config_formats();
+[[nodiscard]] Result<const ConfigFormat*> find_config_format(std::string_view name);
+/// The row of a field; null: the format has none.
+[[nodiscard]] const ConfigRow* row_of(const ConfigFormat& format, const ConfigField& field);
+
+// Rows of one kind each.
+
+/// The value itself behind a key.
+[[nodiscard]] ConfigRow plain(ConfigField field, std::vector<std::string_view> keys,
+                              std::string_view absent = "");
+[[nodiscard]] ConfigRow choice(ConfigField field, std::vector<ConfigCase> cases);
+/// Its software always has this value.
+[[nodiscard]] ConfigRow fixed(ConfigField field, std::string_view value,
+                              std::string_view source = "");
+/// Follows from other fields: nothing is written.
+[[nodiscard]] ConfigRow follows(ConfigField field,
+                                MaybeValue (*read)(const ConfigRow&, const ConfigReading&));
+[[nodiscard]] ConfigRow computed(ConfigField field, std::vector<std::string_view> keys,
+                                 void (*write)(const ConfigRow&, const RunConfig&, ConfigDocument&),
+                                 MaybeValue (*read)(const ConfigRow&, const ConfigReading&));
+[[nodiscard]] ConfigRow elsewhere(ConfigField field, std::string_view how,
+                                  std::vector<std::string_view> read_keys = {});
+
+/// A field of the plan as the field of a run.
+template <auto member>
+inline const ConfigField plan_part = &plan_field<member>;
+
+// The tables, one file each.
+[[nodiscard]] ConfigFormat megatron_lm_format();
+[[nodiscard]] ConfigFormat megatron_bridge_format();
+[[nodiscard]] ConfigFormat nemo_format();
+[[nodiscard]] ConfigFormat nemo1_format();
+[[nodiscard]] ConfigFormat torchtitan_format();
+[[nodiscard]] ConfigFormat deepspeed_format();
+[[nodiscard]] ConfigFormat nanotron_format();
+[[nodiscard]] ConfigFormat accelerate_format();
+[[nodiscard]] ConfigFormat llm_foundry_format();
+
+}  // namespace echelon

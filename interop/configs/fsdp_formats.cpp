@@ -1,0 +1,209 @@
+// accelerate's and LLM Foundry's configurations of PyTorch's FSDP.
+#include <algorithm>
+
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using P = ParallelPlan;
+using M = ModelSpec;
+
+/// FSDP's fields that neither of the two states.
+std::vector<ConfigRow> without_model_parallelism() {
+  return {
+      fixed(&RunConfig::flash_attention, "true"),
+      fixed(plan_part<&P::pp>, "1"),
+      fixed(plan_part<&P::vpp>, "1"),
+      fixed(plan_part<&P::ep>, "1"),
+      fixed(plan_part<&P::etp>, "1"),
+      fixed(plan_part<&P::cp_comm>, "p2p"),
+      follows(plan_part<&P::dp>, dp_of_gpus),
+      follows(plan_part<&P::schedule>, schedule_of_vpp),
+      follows(plan_part<&P::microbatch_group>, group_of_vpp),
+      follows(plan_part<&P::layers_per_stage>, dealt_stages),
+      follows(plan_part<&P::recompute_layers>, recompute_all),
+      follows(plan_part<&P::selective_layers>, no_layers),
+      fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
+      fixed(plan_part<&P::offload_optimizer>, "0"),
+      fixed(plan_part<&P::overlap_dp>, "true"),
+      fixed(plan_part<&P::overlap_tp>, "false"),
+      follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
+      follows(plan_part<&P::bucket>, no_layers),
+  };
+}
+
+MaybeValue read_replicas(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> replicas = number_at(reading, row.keys[0]);
+  if (!replicas) return replicas.error();
+  const std::int64_t ranks = std::int64_t{reading.config.plan.dp} * reading.config.plan.cp;
+  if (!*replicas || **replicas <= 1) return whole_zero_group(row, reading);
+  if (ranks % **replicas != 0) {
+    return input_error(reading.document.name, "replicas that do not divide dp x cp",
+                       "a divisor of dp x cp");
+  }
+  return std::optional(derived(ranks / **replicas, "ranks / replicas"));
+}
+
+void write_gpus(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const int per_node = std::max(1, std::min(config.gpus, config.gpus_per_node));
+  write_number(out, row.keys[0], config.gpus);
+  write_number(out, row.keys[1], std::max(1, config.gpus / per_node));
+}
+
+MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> gpus = number_at(reading, row.keys[0]);
+  if (!gpus) return gpus.error();
+  if (!*gpus) return std::optional<ReadValue>{};
+  return std::optional(
+      ReadValue{std::to_string(**gpus), Origin::found, reading.place(*reading.find(row.keys[0]))});
+}
+
+}  // namespace
+
+ConfigFormat accelerate_format() {
+  ConfigFormat format{
+      .name = "accelerate",
+      .title = "accelerate (FSDP)",
+      .version = "16cb6eb8 (v1.14)",
+      .source = "src/accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin",
+      .syntax = ConfigSyntax::yaml,
+      .usage = "accelerate launch --config_file FILE",
+      .rows =
+          {
+              choice(&RunConfig::framework, {{"torchtitan",
+                                              {{"fsdp_config.fsdp_version", "2"},
+                                               {"distributed_type", "FSDP", false, true},
+                                               {"fsdp_config.fsdp_auto_wrap_policy",
+                                                "TRANSFORMER_BASED_WRAP", false, true}}},
+                                             {"llm-foundry", {{"fsdp_config.fsdp_version", "1"}}},
+                                             {"llm-foundry", {}}}),
+              computed(&RunConfig::gpus, {"num_processes", "num_machines"}, write_gpus, read_gpus),
+              choice(&RunConfig::precision,
+                     {{"bf16:fsdp-fp32-shards", {{"mixed_precision", "bf16"}}},
+                      {"fp32", {{"mixed_precision", "no"}}},
+                      {"fp32", {}}}),
+              elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
+                        {"max-length", "max-seq-length", "block-size"}),
+              plain(plan_part<&P::tp>, {"parallelism_config.parallelism_config_tp_size"}, "1"),
+              plain(plan_part<&P::cp>, {"parallelism_config.parallelism_config_cp_size"}, "1"),
+              elsewhere(plan_part<&P::microbatch>, "--per_device_train_batch_size",
+                        {"per-device-train-batch-size"}),
+              choice(plan_part<&P::zero>,
+                     {{"3", {{"fsdp_config.fsdp_reshard_after_forward", "true"}}},
+                      {"2", {{"fsdp_config.fsdp_reshard_after_forward", "false"}}},
+                      {"3", {{"fsdp_config.fsdp_reshard_after_forward", "FULL_SHARD"}}},
+                      {"2", {{"fsdp_config.fsdp_reshard_after_forward", "SHARD_GRAD_OP"}}},
+                      {"0", {{"fsdp_config.fsdp_reshard_after_forward", "NO_SHARD"}}},
+                      {"3", {{"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD"}}},
+                      {"2", {{"fsdp_config.fsdp_sharding_strategy", "SHARD_GRAD_OP"}}},
+                      {"0", {{"fsdp_config.fsdp_sharding_strategy", "NO_SHARD"}}},
+                      {"3", {}}}),
+              choice(plan_part<&P::recompute>,
+                     {{"full", {{"fsdp_config.fsdp_activation_checkpointing", "true"}}},
+                      {"full", {{"gradient-checkpointing", "true"}}},
+                      {"none", {}}}),
+          },
+      .unpriced = {{"fsdp_config.fsdp_offload_params"}},
+  };
+  add_rows(format, without_model_parallelism());
+  add_rows(format, without_expert_rows());
+  format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));
+  format.rows.push_back(computed(plan_part<&P::shard_group>,
+                                 {"parallelism_config.parallelism_config_dp_replicate_size"},
+                                 write_instances, read_replicas));
+  ConfigRow batch = elsewhere(&RunConfig::global_batch,
+                              "--gradient_accumulation_steps = global batch / (microbatch x dp)",
+                              {"gradient-accumulation-steps"});
+  batch.read = read_accumulation;
+  format.rows.push_back(std::move(batch));
+  return format;
+}
+
+ConfigFormat llm_foundry_format() {
+  ConfigFormat format{
+      .name = "llm-foundry",
+      .title = "LLM Foundry",
+      .version = "8c8dd48f",
+      .source = "llmfoundry/command_utils/train.py, composer v0.32",
+      .syntax = ConfigSyntax::yaml,
+      .usage = "composer … scripts/train/train.py FILE",
+      .rows =
+          {
+              plain(&M::layers, {"model.n_layers"}),
+              plain(&M::hidden, {"model.d_model"}),
+              plain(&M::heads, {"model.n_heads"}),
+              computed(
+                  &M::kv_heads, {"model.attn_config.kv_n_heads"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    if (c.model.kv_heads != c.model.heads) {
+                      out.set("model.attn_config.attn_type", scalar("grouped_query_attention"));
+                      write_number(out, row.keys[0], c.model.kv_heads);
+                    }
+                  },
+                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+                    if (const ConfigEntry* entry = reading.find(row.keys)) {
+                      return std::optional(
+                          ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
+                    }
+                    return std::optional(
+                        derived(reading.config.model.heads, "one for each attention head"));
+                  }),
+              computed(
+                  &M::ffn_hidden, {"model.expansion_ratio"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    write_number(out, row.keys[0],
+                                 c.model.ffn_hidden / std::max(1, c.model.hidden));
+                  },
+                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+                    const Result<std::optional<int>> ratio = number_at(reading, row.keys[0]);
+                    if (!ratio) return ratio.error();
+                    return std::optional(
+                        derived(std::int64_t{reading.config.model.hidden} * ratio->value_or(4),
+                                "expansion_ratio x d_model"));
+                  }),
+              plain(&M::vocab, {"model.vocab_size"}),
+              plain(&M::max_positions, {"model.max_seq_len"}, "0"),
+              fixed(&M::normalization, "layer_norm"),
+              fixed(&M::activation, "gelu"),
+              fixed(&M::gated_mlp, "false"),
+              fixed(&M::tied_embeddings, "true"),
+              fixed(&M::qkv_bias, "false"),
+              fixed(&M::attention_output_bias, "false"),
+              fixed(&M::mlp_bias, "false"),
+              choice(&M::position, {{"alibi", {{"model.attn_config.alibi", "true"}}},
+                                    {"rope", {{"model.attn_config.rope", "true"}}},
+                                    {"learned", {}}}),
+              follows(&M::head_dim, head_dim_of_heads),
+              fixed(&RunConfig::framework, "llm-foundry"),
+              elsewhere(&RunConfig::gpus, "composer --world_size"),
+              plain(&RunConfig::sequence, {"max_seq_len"}),
+              choice(&RunConfig::precision, {{"bf16:fsdp-fp32-shards", {{"precision", "amp_bf16"}}},
+                                             {"fp32", {{"precision", "fp32"}}}}),
+              fixed(plan_part<&P::tp>, "1"),
+              fixed(plan_part<&P::cp>, "1"),
+              plain(plan_part<&P::microbatch>, {"device_train_microbatch_size"}),
+              plain(&RunConfig::global_batch, {"global_train_batch_size"}),
+              choice(plan_part<&P::zero>,
+                     {{"3", {{"fsdp_config.sharding_strategy", "FULL_SHARD"}}},
+                      {"2", {{"fsdp_config.sharding_strategy", "SHARD_GRAD_OP"}}},
+                      {"0", {{"fsdp_config.sharding_strategy", "NO_SHARD"}}},
+                      {"3", {}}}),
+              choice(plan_part<&P::recompute>,
+                     {{"full", {{"fsdp_config.activation_checkpointing", "true"}}}, {"none", {}}}),
+          },
+      .fill_in = {{"max_duration", "length of the training, for example 63900ba"},
+                  {"tokenizer.name", "tokenizer"},
+                  {"train_loader.dataset.local", "path of the data"},
+                  {"optimizer.lr", "learning rate"}},
+      .unpriced = {{"fsdp_config.activation_cpu_offload"}},
+  };
+  add_rows(format, without_model_parallelism());
+  add_rows(format, without_expert_rows());
+  format.rows.push_back(fixed(plan_part<&P::sequence_parallel>, "false"));
+  format.rows.push_back(follows(plan_part<&P::shard_group>, whole_zero_group));
+  return format;
+}
+
+}  // namespace echelon

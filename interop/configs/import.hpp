@@ -1,0 +1,49 @@
+// Configurations of other frameworks, read: what they state, what follows, what must be asked.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "interop/configs/format.hpp"
+
+namespace echelon {
+
+/// What the user says besides the files; it takes the place of what they say.
+struct GivenRun {
+  std::optional<ModelSpec> model{};
+  std::optional<int> gpus{};
+  std::optional<int> sequence{};
+  std::optional<std::int64_t> global_batch{};
+  std::string format{};  ///< name; "": recognized by its keys
+};
+
+struct ConfigText {
+  std::string name;
+  std::string text;
+};
+
+struct ImportedConfig {
+  const ConfigFormat* format = nullptr;
+  RunConfig config{};
+  std::vector<ConfigFinding>
+      findings{};                       ///< one for each field that is known, in the table's order
+  std::vector<std::string> asks{};      ///< flags that must be given, with the reason
+  std::vector<std::string> unpriced{};  ///< settings that no field describes
+  std::size_t settings = 0;             ///< in the files
+  std::size_t read = 0;                 ///< … of which rows read so many
+};
+
+/// Reads one run from the texts, which are of one format: a script and the file it names. Errors
+/// have the place: an unknown format, a value that a setting cannot have, a misspelt setting,
+/// values that contradict each other.
+[[nodiscard]] Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts,
+                                                   const GivenRun& given);
+
+/// The rows of `format` applied to a document.
+[[nodiscard]] Result<ConfigReading> read_rows(const ConfigFormat& format,
+                                              const ConfigDocument& document,
+                                              const GivenRun& given);
+
+}  // namespace echelon

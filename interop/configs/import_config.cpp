@@ -1,0 +1,197 @@
+// Recognizes a configuration's format, reads it, and says what is missing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/text.hpp"
+#include "core/model/model_io.hpp"
+#include "interop/configs/import.hpp"
+
+namespace echelon {
+
+namespace {
+
+using P = ParallelPlan;
+
+ConfigSyntax syntax_of(const ConfigText& file) {
+  const std::size_t dot = file.name.rfind('.');
+  const std::string extension = dot == std::string::npos ? "" : lower_case(file.name.substr(dot));
+  if (extension == ".toml") return ConfigSyntax::toml;
+  if (extension == ".yaml" || extension == ".yml") return ConfigSyntax::yaml;
+  if (extension == ".json" || extension == ".json5") return ConfigSyntax::json;
+  return ConfigSyntax::arguments;
+}
+
+/// All keys that the rows of a format read.
+std::set<std::string_view> keys_of(const ConfigFormat& format) {
+  std::set<std::string_view> keys;
+  for (const ConfigRow& row : format.rows) {
+    keys.insert(row.keys.begin(), row.keys.end());
+    for (const ConfigCase& each : row.cases) {
+      for (const ConfigSetting& setting : each.settings) keys.insert(setting.key);
+    }
+  }
+  for (const FillIn& fill : format.fill_in) keys.insert(fill.key);
+  return keys;
+}
+
+std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
+  const std::set<std::string_view> keys = keys_of(format);
+  return static_cast<std::size_t>(std::ranges::count_if(
+      document.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
+}
+
+Result<const ConfigFormat*> recognized(const ConfigDocument& document, const GivenRun& given) {
+  if (!given.format.empty()) return find_config_format(given.format);
+  const ConfigFormat* best = nullptr;
+  std::size_t most = 0;
+  for (const ConfigFormat& format : config_formats()) {
+    const std::size_t read = keys_read(format, document);
+    if (read > most) {
+      best = &format;
+      most = read;
+    }
+  }
+  if (best != nullptr) return best;
+  std::string all;
+  for (const ConfigFormat& format : config_formats()) {
+    all += (all.empty() ? "" : ", ") + std::string(format.title);
+  }
+  return input_error(document.name, "no setting that a known framework has", "a file of " + all);
+}
+
+/// Edits between two words, no more than `most` + 1.
+std::size_t distance(std::string_view a, std::string_view b, std::size_t most) {
+  if (a.size() > b.size() + most || b.size() > a.size() + most) return most + 1;
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row.back();
+}
+
+/// A setting one or two letters away from one that is read: without the error, its default would
+/// be taken in silence.
+Status check_spelling(const ConfigFormat& format, const ConfigDocument& document) {
+  constexpr std::size_t kMostEdits = 2;
+  constexpr std::size_t kShortest = 12;
+  const std::set<std::string_view> keys = keys_of(format);
+  for (const ConfigEntry& entry : document.entries) {
+    if (entry.key.size() < kShortest || keys.contains(entry.key)) continue;
+    for (const std::string_view key : keys) {
+      // Numbered or negated neighbours are settings of their own.
+      if (distance(entry.key, key, kMostEdits) > kMostEdits || document.find(key) != nullptr) {
+        continue;
+      }
+      return input_error(document.place(entry), "unknown setting " + in_quotes(entry.key),
+                         fmt::format("a setting of {}", format.title),
+                         "did you mean " + in_quotes(key) + "?");
+    }
+  }
+  return Done{};
+}
+
+std::vector<std::string> unpriced_in(const ConfigReading& reading) {
+  std::vector<std::string> out;
+  for (const UnpricedSetting& each : reading.format.unpriced) {
+    const ConfigEntry* entry = reading.find(each.key);
+    if (entry == nullptr) continue;
+    const std::string text = lower_case(entry->value.joined());
+    if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
+    out.push_back(fmt::format("{} = {}", reading.place(*entry), printable(text)));
+  }
+  return out;
+}
+
+/// Shapes without a vocabulary, or without any: found in the catalog, or asked for.
+void complete_model(ConfigReading& reading) {
+  ModelSpec& model = reading.config.model;
+  const bool shaped = model.layers > 0 && model.hidden > 0 && model.heads > 0;
+  if (!shaped) {
+    if (!reading.knows(&RunConfig::model_name) || model.layers == 0) {
+      reading.asks.push_back("--model: the file does not describe the model");
+    }
+    return;
+  }
+  const std::string name = catalog_name_of(model, model.vocab == 0);
+  if (model.vocab == 0) {
+    const Result<ModelSpec> known = load_model(name);
+    if (name.empty() || !known) {
+      reading.asks.push_back(
+          "--model: the file does not state the vocabulary, and no model of the catalog has these "
+          "shapes");
+      return;
+    }
+    model.vocab = known->vocab;
+    reading.findings.push_back({&ModelSpec::vocab, Origin::assumed, std::to_string(known->vocab),
+                                "the catalog's " + name + ", which has these shapes"});
+  }
+  if (model.name.empty()) model.name = name.empty() ? "imported" : name;
+  if (model.architecture.empty()) model.architecture = "imported";
+  if (model.source.empty()) model.source = reading.document.name;
+  if (reading.config.model_name.empty()) reading.config.model_name = name;
+}
+
+void ask_for_the_rest(ConfigReading& reading) {
+  const auto ask = [&](const ConfigField& field, std::string_view what) {
+    const std::string flag = "--" + std::string(flag_of(field));
+    const bool asked = std::ranges::any_of(
+        reading.asks, [&](const std::string& each) { return each.starts_with(flag + ":"); });
+    if (!reading.knows(field) && !asked) {
+      reading.asks.push_back(fmt::format("{}: the file does not state {}", flag, what));
+    }
+  };
+  ask(&RunConfig::gpus, "the number of GPUs");
+  ask(&RunConfig::sequence, "the sequence length");
+  ask(plan_part<&P::microbatch>, "the microbatch");
+  if (reading.knows(&RunConfig::gpus) && reading.knows(plan_part<&P::microbatch>)) {
+    ask(&RunConfig::global_batch, "the global batch");
+  }
+}
+
+}  // namespace
+
+Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const GivenRun& given) {
+  ConfigDocument all;
+  const ConfigFormat* format = nullptr;
+  std::size_t most = 0;
+  for (const ConfigText& file : texts) {
+    Result<ConfigDocument> document = read_config(syntax_of(file), file.text, file.name);
+    if (!document) return document.error();
+    const Result<const ConfigFormat*> found = recognized(*document, given);
+    if (!found) return found.error();
+    const std::size_t read = keys_read(**found, *document);
+    // The file with more settings decides whose format the run has.
+    if (format == nullptr || read > most) {
+      format = *found;
+      most = read;
+    }
+    all.name += (all.name.empty() ? "" : ", ") + document->name;
+    all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
+  }
+  if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
+  Result<ConfigReading> reading = read_rows(*format, all, given);
+  if (!reading) return reading.error();
+  complete_model(*reading);
+  ask_for_the_rest(*reading);
+  ImportedConfig out;
+  out.format = format;
+  out.settings = all.entries.size();
+  out.read = keys_read(*format, all);
+  out.unpriced = unpriced_in(*reading);
+  out.config = std::move(reading->config);
+  out.findings = std::move(reading->findings);
+  out.asks = std::move(reading->asks);
+  return out;
+}
+
+}  // namespace echelon

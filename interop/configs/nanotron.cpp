@@ -1,0 +1,118 @@
+// nanotron's YAML.
+#include <cmath>
+
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using P = ParallelPlan;
+using M = ModelSpec;
+
+constexpr double kMebibyte = 1 << 20;  // DDP's bucket_cap_mb
+
+void write_megabytes(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.bucket) {
+    write_number(out, row.keys[0], std::llround(config.plan.bucket->in(kByte) / kMebibyte));
+  }
+}
+
+MaybeValue read_megabytes(const ConfigRow& row, const ConfigReading& reading) {
+  constexpr int kUsual = 25;
+  const Result<std::optional<int>> megabytes = number_at(reading, row.keys[0]);
+  if (!megabytes) return megabytes.error();
+  if (megabytes->value_or(kUsual) == kUsual) {
+    return std::optional(derived("", "25 MiB, the framework's own bucket size"));
+  }
+  return std::optional(derived(std::llround(**megabytes * kMebibyte), "ddp_bucket_cap_mb x 1 MiB"));
+}
+
+}  // namespace
+
+ConfigFormat nanotron_format() {
+  ConfigFormat format{
+      .name = "nanotron",
+      .title = "nanotron",
+      .version = "2411b022",
+      .source = "src/nanotron/config",
+      .syntax = ConfigSyntax::yaml,
+      .program = "run_train.py --config-file FILE",
+      .usage = "torchrun … run_train.py --config-file FILE",
+      .rows =
+          {
+              fixed(&M::normalization, "rms_norm"),
+              fixed(&M::gated_mlp, "true"),
+              fixed(&M::activation, "silu"),
+              fixed(&M::position, "rope"),
+              plain(&M::layers, {"model.model_config.num_hidden_layers"}),
+              plain(&M::hidden, {"model.model_config.hidden_size"}),
+              plain(&M::heads, {"model.model_config.num_attention_heads"}),
+              plain(&M::kv_heads, {"model.model_config.num_key_value_heads"}),
+              plain(&M::ffn_hidden, {"model.model_config.intermediate_size"}),
+              plain(&M::vocab, {"model.model_config.vocab_size"}),
+              plain(&M::max_positions, {"model.model_config.max_position_embeddings"}, "0"),
+              choice(&M::tied_embeddings,
+                     {{"true", {{"model.model_config.tie_word_embeddings", "true"}}},
+                      {"false", {{"model.model_config.tie_word_embeddings", "false"}}},
+                      {"false", {}}}),
+              follows(&M::head_dim, head_dim_of_heads),
+              fixed(&RunConfig::framework, "nanotron"),
+              fixed(&RunConfig::flash_attention, "true"),
+              plain(&RunConfig::sequence, {"tokens.sequence_length"}),
+              choice(&RunConfig::precision, {{"bf16:nanotron",
+                                              {{"model.dtype", "bfloat16"},
+                                               {"optimizer.accumulate_grad_in_fp32", "true"}}},
+                                             {"fp32", {{"model.dtype", "float32"}}}}),
+              plain(plan_part<&P::tp>, {"parallelism.tp"}),
+              plain(plan_part<&P::cp>, {"parallelism.context_parallel_size"}, "1"),
+              plain(plan_part<&P::pp>, {"parallelism.pp"}),
+              plain(plan_part<&P::dp>, {"parallelism.dp"}),
+              plain(plan_part<&P::ep>, {"parallelism.expert_parallel_size"}, "1"),
+              fixed(plan_part<&P::etp>, "1"),
+              fixed(plan_part<&P::cp_comm>, "p2p"),
+              follows(&RunConfig::gpus,
+                      [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
+                        return std::optional(
+                            derived(reading.config.plan.gpus(), "dp x tp x pp x cp"));
+                      }),
+              plain(plan_part<&P::microbatch>, {"tokens.micro_batch_size"}),
+              computed(&RunConfig::global_batch, {"tokens.batch_accumulation_per_replica"},
+                       write_accumulation, read_accumulation),
+              fixed(plan_part<&P::vpp>, "1"),
+              choice(plan_part<&P::schedule>, {{"1f1b", {{"parallelism.pp_engine", "1f1b"}}},
+                                               {"gpipe", {{"parallelism.pp_engine", "afab"}}},
+                                               {"gpipe", {}}}),
+              follows(plan_part<&P::microbatch_group>, group_of_vpp),
+              follows(plan_part<&P::layers_per_stage>, dealt_stages),
+              plain(plan_part<&P::zero>, {"optimizer.zero_stage"}, "0"),
+              follows(plan_part<&P::shard_group>, whole_zero_group),
+              choice(plan_part<&P::sequence_parallel>,
+                     {{"true", {{"parallelism.tp_mode", "REDUCE_SCATTER"}}},
+                      {"false", {{"parallelism.tp_mode", "ALL_REDUCE"}}},
+                      {"false", {}}}),
+              choice(plan_part<&P::recompute>,
+                     {{"full", {{"parallelism.recompute_layer", "true"}}}, {"none", {}}}),
+              follows(plan_part<&P::recompute_layers>, recompute_all),
+              follows(plan_part<&P::selective_layers>, no_layers),
+              fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
+              fixed(plan_part<&P::offload_optimizer>, "0"),
+              fixed(plan_part<&P::overlap_dp>, "true"),
+              choice(plan_part<&P::overlap_tp>,
+                     {{"true", {{"parallelism.tp_linear_async_communication", "true"}}},
+                      {"false", {{"parallelism.tp_linear_async_communication", "false"}}},
+                      {"false", {}}}),
+              follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
+              computed(plan_part<&P::bucket>, {"model.ddp_bucket_cap_mb"}, write_megabytes,
+                       read_megabytes),
+          },
+      .fill_in = {{"tokens.train_steps", "number of steps"},
+                  {"tokenizer.tokenizer_name_or_path", "tokenizer"},
+                  {"optimizer.learning_rate_scheduler.learning_rate", "learning rate"},
+                  {"general.project", "name of the project"}},
+  };
+  add_rows(format, without_expert_rows());
+  return format;
+}
+
+}  // namespace echelon

@@ -1,0 +1,86 @@
+// Rows whose values several formats compute in the same way; their keys are the formats' own.
+#pragma once
+
+#include "interop/configs/format.hpp"
+
+namespace echelon {
+
+using RowWriter = void (*)(const ConfigRow&, const RunConfig&, ConfigDocument&);
+using RowReader = MaybeValue (*)(const ConfigRow&, const ConfigReading&);
+
+[[nodiscard]] ReadValue derived(std::string text, std::string from);
+[[nodiscard]] ReadValue derived(std::int64_t number, std::string from);
+/// The whole number behind an entry.
+[[nodiscard]] Result<int> number_of(const ConfigReading& reading, const ConfigEntry& entry);
+/// The number behind the first of these keys that there is; nothing without one.
+[[nodiscard]] Result<std::optional<int>> number_at(const ConfigReading& reading,
+                                                   std::string_view key);
+void write_number(ConfigDocument& out, std::string_view key, std::int64_t number);
+
+// Fields that follow from others.
+[[nodiscard]] MaybeValue dp_of_gpus(const ConfigRow&, const ConfigReading&);  ///< gpus/(tp·cp·pp)
+[[nodiscard]] MaybeValue schedule_of_vpp(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue group_of_vpp(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue whole_zero_group(const ConfigRow&, const ConfigReading&);  ///< dp·cp
+/// One number for each stage: all layers with full recomputation, else none.
+[[nodiscard]] MaybeValue recompute_all(const ConfigRow&, const ConfigReading&);
+/// As the framework of the run deals them, or as equally as can be.
+[[nodiscard]] MaybeValue dealt_stages(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue no_layers(const ConfigRow&, const ConfigReading&);  ///< an empty list
+[[nodiscard]] MaybeValue overlap_of_interleaving(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue head_dim_of_heads(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue sequence_parallel_of_tp(const ConfigRow&, const ConfigReading&);
+/// Of experts: tp, as the framework takes it by default; 1 for a dense model.
+[[nodiscard]] MaybeValue etp_is_tp(const ConfigRow&, const ConfigReading&);
+
+/// GPUs = ranks per node x nodes; keys: those of torchrun, then those of Slurm.
+void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
+
+// Megatron-LM's and its descendants' rows. Keys: chunks per rank; layers per chunk; layout.
+void write_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_vpp(const ConfigRow&, const ConfigReading&);
+/// Keys: layout; layers of the first, of the last stage; embedding, loss counted as a layer.
+void write_stage_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_stage_layers(const ConfigRow&, const ConfigReading&);
+/// Keys: granularity, method, layers. Layers recomputed fully: so many of each chunk.
+void write_recompute_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_recompute_layers(const ConfigRow&, const ConfigReading&);
+/// Key: copies of the sharded state (--num-distributed-optimizer-instances).
+void write_instances(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_instances(const ConfigRow&, const ConfigReading&);
+/// Key: bucket size in gradients.
+void write_bucket(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_bucket(const ConfigRow&, const ConfigReading&);
+/// Key: sequences per step; without it microbatch x dp.
+[[nodiscard]] MaybeValue read_global_batch(const ConfigRow&, const ConfigReading&);
+/// Keys: sequences of one microbatch … gradient accumulation: global batch = mbs·accumulation·dp.
+void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_accumulation(const ConfigRow&, const ConfigReading&);
+
+// Recomputed modules, dispatcher and overlap of experts, CUDA graphs.
+
+/// Megatron-LM's options, or a descendant's. Source: Megatron-LM core_v0.16.1,
+/// megatron/training/arguments.py, and d98e8a64, docs/cuda_graph.md.
+struct ExpertKeys {
+  std::string_view modules = "recompute-modules";
+  std::string_view dispatcher = "moe-token-dispatcher-type";
+  std::string_view dispatcher_default = "allgather";
+  std::string_view backend = "moe-flex-dispatcher-backend";
+  std::string_view overlap = "overlap-moe-expert-parallel-comm";
+  std::string_view graphs = "cuda-graph-impl";
+  std::string_view graph_scope = "cuda-graph-scope";
+};
+[[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
+/// Of formats that have none of these: what their software always does.
+[[nodiscard]] std::vector<ConfigRow> without_expert_rows();
+void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows);
+
+/// Layers in each chunk of a layout such as "Et*3|(tt|)*29m|L", in the order of the model.
+/// Source: Megatron-LM core_v0.16.1,
+/// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319. Errors: an unknown symbol,
+/// a repetition without number, more than 100,000 symbols.
+[[nodiscard]] Result<std::vector<int>> parse_megatron_layout(std::string_view layout,
+                                                             std::string_view where);
+
+}  // namespace echelon

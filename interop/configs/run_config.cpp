@@ -1,0 +1,311 @@
+#include "interop/configs/run_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/base/expects.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
+#include "core/model/model_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+using M = ModelSpec;
+using X = MixtureOfExperts;
+using L = LatentAttention;
+
+template <class Enum>
+using Names = std::vector<std::pair<Enum, std::string_view>>;
+
+const Names<Normalization>& names_for(Normalization) {
+  static const Names<Normalization> kNames = {{Normalization::layer_norm, "layer_norm"},
+                                              {Normalization::rms_norm, "rms_norm"}};
+  return kNames;
+}
+const Names<Activation>& names_for(Activation) {
+  static const Names<Activation> kNames = {{Activation::gelu, "gelu"},
+                                           {Activation::relu, "relu"},
+                                           {Activation::squared_relu, "squared_relu"},
+                                           {Activation::silu, "silu"}};
+  return kNames;
+}
+const Names<PositionEmbedding>& names_for(PositionEmbedding) {
+  static const Names<PositionEmbedding> kNames = {{PositionEmbedding::learned, "learned"},
+                                                  {PositionEmbedding::rope, "rope"},
+                                                  {PositionEmbedding::alibi, "alibi"},
+                                                  {PositionEmbedding::none, "none"}};
+  return kNames;
+}
+
+const RunConfig& owner(const RunConfig& config, const RunConfig*) { return config; }
+const ModelSpec& owner(const RunConfig& config, const ModelSpec*) { return config.model; }
+const X& owner(const RunConfig& config, const X*) { return config.model.moe; }
+const L& owner(const RunConfig& config, const L*) { return config.model.mla; }
+
+template <class T, class Owner>
+const T& value(const RunConfig& config, T Owner::*member) {
+  return owner(config, static_cast<const Owner*>(nullptr)).*member;
+}
+template <class T, class Owner>
+T& value(RunConfig& config, T Owner::*member) {
+  return const_cast<T&>(value(std::as_const(config), member));  // of a config that is not const
+}
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+std::string text(int number) { return std::to_string(number); }
+std::string text(bool on) { return on ? "true" : "false"; }
+std::string text(double number) { return fmt::format("{}", number); }
+const std::string& text(const std::string& word) { return word; }
+template <class Enum>
+requires std::is_enum_v<Enum> std::string text(Enum named) {
+  for (const auto& [each, name] : names_for(named)) {
+    if (each == named) return std::string(name);
+  }
+  return "?";
+}
+
+template <class T, class Parsed>
+Status take(T& target, const Result<Parsed>& parsed) {
+  if (!parsed) return parsed.error();
+  target = static_cast<T>(*parsed);
+  return Done{};
+}
+
+Result<bool> parse_bool(std::string_view text, std::string_view where) {
+  const std::string word = lower_case(text);
+  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
+  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
+  return input_error(std::string(where), in_quotes(text), "true or false");
+}
+
+Result<std::vector<int>> parse_ints(std::string_view text, std::string_view where) {
+  std::vector<int> out;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const Result<int> each = parse_int(text.substr(0, comma), where, 0);
+    if (!each) return each.error();
+    out.push_back(*each);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return out;
+}
+
+Status parse_into(int& target, std::string_view text, std::string_view where) {
+  return take(target, parse_int(text, where, 0));
+}
+Status parse_into(std::int64_t& target, std::string_view text, std::string_view where) {
+  return take(target, parse_count(text, where, 0));
+}
+Status parse_into(bool& target, std::string_view text, std::string_view where) {
+  return take(target, parse_bool(text, where));
+}
+Status parse_into(double& target, std::string_view text, std::string_view where) {
+  return take(target, parse_ratio(text, where, 0, 1e30));
+}
+Status parse_into(std::string& target, std::string_view text, std::string_view) {
+  target = text;
+  return Done{};
+}
+Status parse_into(std::vector<int>& target, std::string_view text, std::string_view where) {
+  Result<std::vector<int>> parsed = parse_ints(text, where);
+  if (!parsed) return parsed.error();
+  target = *std::move(parsed);
+  return Done{};
+}
+Status parse_into(std::optional<Bytes>& target, std::string_view text, std::string_view where) {
+  if (text.empty()) {
+    target.reset();
+    return Done{};
+  }
+  const Result<Bytes> size = parse_bytes(text, where);
+  if (!size) return size.error();
+  target = *size;
+  return Done{};
+}
+Status parse_into(RecomputeModules& target, std::string_view text, std::string_view where) {
+  if (text.empty()) {
+    target = {};
+    return Done{};
+  }
+  const Result<RecomputeModules> parsed = parse_recompute_modules(text, std::string(where));
+  if (!parsed) return parsed.error();
+  target = *parsed;
+  return Done{};
+}
+template <class Enum>
+requires std::is_enum_v<Enum> Status parse_into(Enum& target, std::string_view text,
+                                                std::string_view where) {
+  std::vector<std::string> known;
+  for (const auto& [each, name] : names_for(Enum{})) {
+    if (name == text) {
+      target = each;
+      return Done{};
+    }
+    known.emplace_back(name);
+  }
+  return input_error(std::string(where), in_quotes(text), "a known name",
+                     did_you_mean(text, known));
+}
+
+Status set_plan_text(const PlanField& field, std::string_view text, std::string_view where,
+                     ParallelPlan& plan) {
+  return std::visit(
+      [&](auto member) -> Status {
+        using Value = std::remove_reference_t<decltype(plan.*member)>;
+        if constexpr (std::is_enum_v<Value>) {
+          return set_name(field, text, where, plan);
+        } else {
+          return parse_into(plan.*member, text, where);
+        }
+      },
+      field.member);
+}
+
+const NamedConfigField* named(const ConfigField& field) {
+  for (const auto* all : {&job_fields(), &model_fields()}) {
+    const auto at = std::ranges::find(*all, field, &NamedConfigField::field);
+    if (at != all->end()) return &*at;
+  }
+  return nullptr;
+}
+
+bool same_shapes(const ModelSpec& a, const ModelSpec& b, bool any_vocabulary) {
+  RunConfig left{.model = a};
+  RunConfig right{.model = b};
+  if (any_vocabulary) left.model.vocab = right.model.vocab = 0;
+  // Neither the context of a published model nor its dropout changes its shapes.
+  left.model.max_positions = right.model.max_positions = 0;
+  left.model.hidden_dropout = right.model.hidden_dropout = 0;
+  left.model.attention_dropout = right.model.attention_dropout = 0;
+  return std::ranges::all_of(model_fields(), [&](const NamedConfigField& each) {
+    return same_value(each.field, left, right);
+  });
+}
+
+}  // namespace
+
+const std::vector<NamedConfigField>& job_fields() {
+  static const std::vector<NamedConfigField> kFields = {
+      {&RunConfig::model_name, "model", "model"},
+      {&RunConfig::framework, "framework", "framework"},
+      {&RunConfig::gpus, "GPUs", "gpus"},
+      {&RunConfig::gpus_per_node, "GPUs per node"},
+      {&RunConfig::sequence, "sequence length", "seq"},
+      {&RunConfig::global_batch, "global batch", "global-batch"},
+      {&RunConfig::precision, "precision", "precision"},
+      {&RunConfig::flash_attention, "flash attention", "flash-attention"},
+  };
+  return kFields;
+}
+
+const std::vector<NamedConfigField>& model_fields() {
+  static const std::vector<NamedConfigField> kFields = {
+      {&M::layers, "layers", "model"},
+      {&M::hidden, "hidden size", "model"},
+      {&M::heads, "attention heads", "model"},
+      {&M::kv_heads, "key/value heads", "model"},
+      {&M::head_dim, "head width", "model"},
+      {&M::ffn_hidden, "MLP width", "model"},
+      {&M::vocab, "vocabulary", "model"},
+      {&M::max_positions, "context length", "model"},
+      {&M::normalization, "normalization", "model"},
+      {&M::activation, "activation", "model"},
+      {&M::position, "position embedding", "model"},
+      {&M::gated_mlp, "gated MLP", "model"},
+      {&M::tied_embeddings, "tied embeddings", "model"},
+      {&M::qkv_bias, "biases of query, key and value", "model"},
+      {&M::attention_output_bias, "bias of the attention output", "model"},
+      {&M::mlp_bias, "biases of the MLP", "model"},
+      {&M::head_bias, "bias of the output head", "model"},
+      {&M::qk_norm, "QK-norm", "model"},
+      {&M::parallel_block, "parallel attention and MLP", "model"},
+      {&M::post_norms, "norms after attention and MLP", "model"},
+      {&M::embedding_norm, "norm of the embedding", "model"},
+      {&M::hidden_dropout, "hidden dropout", "model"},
+      {&M::attention_dropout, "attention dropout", "model"},
+      {&M::sliding_window, "sliding window", "model"},
+      {&M::windowed_layers, "windowed layers", "model"},
+      {&M::attention_sinks, "attention sinks", "model"},
+      {&X::experts, "experts", "model"},
+      {&X::experts_per_token, "experts per token", "model"},
+      {&X::expert_ffn_hidden, "expert width", "model"},
+      {&X::shared_ffn_hidden, "shared expert width", "model"},
+      {&X::first_dense_layers, "first dense layers", "model"},
+      {&X::every, "every how many layers have experts", "model"},
+      {&X::expert_bias, "biases of the experts", "model"},
+      {&X::router_bias, "bias of the router", "model"},
+      {&X::shared_expert_gate, "gate of the shared experts", "model"},
+      {&L::kv_lora_rank, "width of the keys' and values' latent", "model"},
+      {&L::q_lora_rank, "width of the queries' latent", "model"},
+      {&L::qk_nope_head_dim, "head width without position", "model"},
+      {&L::qk_rope_head_dim, "head width with position", "model"},
+      {&L::v_head_dim, "head width of values", "model"},
+  };
+  return kFields;
+}
+
+std::string_view label_of(const ConfigField& field) {
+  if (const auto* plan = std::get_if<const PlanField*>(&field)) return (*plan)->label;
+  const NamedConfigField* known = named(field);
+  EXPECTS(known != nullptr, "every field of a run has a name");
+  return known->label;
+}
+
+std::string_view flag_of(const ConfigField& field) {
+  if (const auto* plan = std::get_if<const PlanField*>(&field)) return (*plan)->flag;
+  const NamedConfigField* known = named(field);
+  EXPECTS(known != nullptr, "every field of a run has a name");
+  return known->flag;
+}
+
+std::string text_of(const ConfigField& field, const RunConfig& config) {
+  return std::visit(
+      [&](auto member) -> std::string {
+        if constexpr (std::is_same_v<decltype(member), const PlanField*>) {
+          return value_text(*member, config.plan);
+        } else {
+          return text(value(config, member));
+        }
+      },
+      field);
+}
+
+Status set_text(const ConfigField& field, std::string_view text, std::string_view where,
+                RunConfig& config) {
+  return std::visit(
+      [&](auto member) -> Status {
+        if constexpr (std::is_same_v<decltype(member), const PlanField*>) {
+          return set_plan_text(*member, text, where, config.plan);
+        } else {
+          return parse_into(value(config, member), text, where);
+        }
+      },
+      field);
+}
+
+bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b) {
+  return text_of(field, a) == text_of(field, b);
+}
+
+std::string catalog_name_of(const ModelSpec& model, bool any_vocabulary) {
+  std::string found;
+  int vocabulary = 0;
+  for (const CatalogModel& each : model_catalog()) {
+    const Result<ModelSpec> known = load_model(each.name);
+    if (!known || !same_shapes(model, *known, any_vocabulary)) continue;
+    if (found.empty()) found = each.name;
+    if (vocabulary != 0 && vocabulary != known->vocab) return {};
+    vocabulary = known->vocab;
+  }
+  return found;
+}
+
+}  // namespace echelon

@@ -1,0 +1,245 @@
+// Configurations as people write them: what is read, what is asked, what is refused and where.
+#include <string>
+
+#include "core/model/model_io.hpp"
+#include "interop/configs/import.hpp"
+#include "interop/configs/rows.hpp"
+#include "interop/configs/shell_words.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr const char* kScript = R"(#!/bin/bash
+#SBATCH --nodes=8
+#SBATCH --gpus-per-node=8
+TP=${TP:-4}
+PP=2
+MBS=1
+: "${GBS:=256}"
+MODEL_ARGS=(
+  --num-layers 32          # Llama 3 8B
+  --hidden-size 4096
+  --ffn-hidden-size 14336
+  --num-attention-heads 32
+  --group-query-attention --num-query-groups 8
+  --seq-length 8192 --max-position-embeddings 8192
+  --swiglu --normalization RMSNorm --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --position-embedding-type rope --vocab-size 128256
+)
+MODEL_ARGS+=(--hidden-dropout 0 --attention-dropout 0)
+PARALLEL="--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} --sequence-parallel"
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+torchrun --nproc_per_node 8 --nnodes $((4 * PP)) pretrain_gpt.py \
+  "${MODEL_ARGS[@]}" \
+  $PARALLEL --use-distributed-optimizer --overlap-grad-reduce \
+  --micro-batch-size $MBS --global-batch-size $GBS --bf16 \
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 2>&1 | tee log
+)";
+
+Result<ImportedConfig> imported(const std::string& name, const std::string& text,
+                                GivenRun given = {}) {
+  return import_config({{name, text}}, given);
+}
+
+std::string error_of(const std::string& name, const std::string& text, GivenRun given = {}) {
+  const Result<ImportedConfig> read = imported(name, text, given);
+  return read ? "no error" : read.error().message();
+}
+
+bool asks(const ImportedConfig& config, const std::string& flag) {
+  for (const std::string& each : config.asks) {
+    if (each.starts_with(flag + ":")) return true;
+  }
+  return false;
+}
+
+TEST_CASE("a Megatron script is read with its variables, arrays and sums") {
+  const Result<ImportedConfig> read = imported("train.sh", kScript);
+  REQUIRE(read);
+  const RunConfig& run = read->config;
+  CHECK(read->asks.empty());
+  CHECK(read->format->name == "megatron-lm");
+  CHECK(run.model_name == "llama3-8b");
+  CHECK(run.gpus == 64);
+  CHECK(run.plan.tp == 4);
+  CHECK(run.plan.pp == 2);
+  CHECK(run.plan.dp == 8);
+  CHECK(run.plan.zero == 1);
+  CHECK(run.plan.sequence_parallel);
+  CHECK(run.global_batch == 256);
+  CHECK(run.precision == "bf16:adam-fp32-master");
+  CHECK(run.plan.recompute == Recompute::full);
+  CHECK(run.plan.recompute_layers == std::vector{16, 16});
+}
+
+TEST_CASE("a vocabulary that no file states is that of the catalog's only model with the shapes") {
+  std::string text = kScript;
+  const std::string vocabulary = " --vocab-size 128256";
+  text.erase(text.find(vocabulary), vocabulary.size());
+  const Result<ImportedConfig> one = imported("train.sh", text);
+  REQUIRE(one);
+  CHECK(one->asks.empty());
+  CHECK(one->config.model.vocab == 128256);
+  text.replace(text.find("32          #"), 2, "80");
+  text.replace(text.find("hidden-size 4096"), 16, "hidden-size 8192");
+  text.replace(text.find("ffn-hidden-size 14336"), 21, "ffn-hidden-size 28672");
+  text.replace(text.find("attention-heads 32"), 18, "attention-heads 64");
+  const Result<ImportedConfig> several = imported("train.sh", text);  // Llama 2 and 3 70B
+  REQUIRE(several);
+  CHECK(asks(*several, "--model"));
+  text.replace(text.find("seq-length 8192"), 15, "seq-length 4096");
+  GivenRun given;
+  given.model = *load_model("llama3-70b");
+  const Result<ImportedConfig> named = imported("train.sh", text, given);
+  REQUIRE(named);
+  CHECK(named->asks.empty());
+  CHECK(named->config.model.vocab == 128256);
+}
+
+TEST_CASE("what a script leaves unset is asked for, with its line") {
+  const std::string text =
+      "torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py --num-layers 32 \\\n"
+      "  --hidden-size 4224 --num-attention-heads 33 --tensor-model-parallel-size $TP \\\n"
+      "  --micro-batch-size 1 --seq-length 2048\n";
+  const Result<ImportedConfig> read = imported("train.sh", text);
+  REQUIRE(read);
+  CHECK(asks(*read, "--gpus"));
+  CHECK(asks(*read, "--tp"));
+  CHECK(asks(*read, "--model"));
+  bool line = false;
+  for (const std::string& each : read->asks) {
+    line = line || each.find("train.sh line 2") != std::string::npos;
+  }
+  CHECK(line);
+}
+
+TEST_CASE("a variable set in a branch is asked for") {
+  const std::string text =
+      "TP=2\nif [ \"$1\" = big ]; then\n  TP=8\nfi\n"
+      "python pretrain_gpt.py --tensor-model-parallel-size $TP --num-layers 2 --seq-length 8\n";
+  const Result<ImportedConfig> read = imported("train.sh", text);
+  REQUIRE(read);
+  CHECK(asks(*read, "--tp"));
+}
+
+TEST_CASE("scripts are parsed, not executed") {
+  const Result<ShellScript> script =
+      parse_shell("X=$(touch /tmp/never)\nrun --a \"$X\" --b `id` --c ${Y:-3}\n", "x.sh");
+  REQUIRE(script);
+  REQUIRE(script->commands.size() == 1);
+  const auto& words = script->commands.front();
+  CHECK(words[2].unresolved == "a command's output");
+  CHECK(words[6].text == "3");
+  CHECK(arithmetic_value("2 * (3 + 4) - 10 / 5") == "12");
+  CHECK(arithmetic_value("1 / 0").empty());
+  CHECK(arithmetic_value("9223372036854775807 + 1").empty());
+}
+
+TEST_CASE("layouts of Megatron are counted chunk by chunk") {
+  // The layout that Megatron-LM documents "Et*3|(tt|)*29,m|L"
+  const Result<std::vector<int>> chunks = parse_megatron_layout("Et*3|(tt|)*29,m|L", "layout");
+  REQUIRE(chunks);
+  CHECK(chunks->size() == 32);
+  CHECK(chunks->front() == 3);
+  CHECK((*chunks)[1] == 2);
+  CHECK(chunks->back() == 0);
+  CHECK_FALSE(parse_megatron_layout("E(t", "layout"));
+  CHECK_FALSE(parse_megatron_layout("Et*x", "layout"));
+  CHECK_FALSE(parse_megatron_layout("(((((t*1000)*1000)*1000)*1000)*1000)", "layout"));
+}
+
+TEST_CASE("malformed configurations are refused with their line") {
+  CHECK(error_of("train.sh", "torchrun a.py --num-layers 'x\n").find("line 1") !=
+        std::string::npos);
+  CHECK(error_of("train.sh", "A=(1 2\ntorchrun a.py --num-layers 2\n").find("line 1") !=
+        std::string::npos);
+  const std::string misspelt =
+      error_of("train.sh", "torchrun a.py --num-layers 32 \\\n  --tensor-model-paralel-size 8\n");
+  CHECK(misspelt.find("line 2") != std::string::npos);
+  CHECK(misspelt.find("did you mean 'tensor-model-parallel-size'") != std::string::npos);
+  const std::string value =
+      error_of("train.sh", "torchrun a.py --num-layers 32 \\\n --recompute-granularity most\n");
+  CHECK(value.find("line 2") != std::string::npos);
+  CHECK(value.find("one of full, selective") != std::string::npos);
+  CHECK(error_of("run.toml", "[training]\nseq_len = = 3\n").find("line 2") != std::string::npos);
+  CHECK(error_of("run.toml", "[parallelism]\ntensor_parallel_degree = \"a\"\n").find("line 2") !=
+        std::string::npos);
+  CHECK(error_of("run.yaml", "parallelism:\n  tp: 2\n dp: [\n").find("line") != std::string::npos);
+  CHECK(error_of("run.yaml", "parallelism:\n  tp: two\n").find("line 2") != std::string::npos);
+  CHECK(error_of("run.json", "{\"zero_optimization\": {\"stage\": 3}\n").find("line 2") !=
+        std::string::npos);
+  CHECK(error_of("run.json", "{\"zero_optimization\": {\"stage\": -3}}")
+            .find("/zero_optimization/stage") != std::string::npos);
+}
+
+TEST_CASE("nesting, aliases and growth are bounded") {
+  CHECK(error_of("run.yaml", std::string(100'000, '[')).find("no error") == std::string::npos);
+  std::string deep = "parallelism:\n";
+  for (int i = 1; i < 100; ++i) deep += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  CHECK(error_of("run.yaml", deep).find("levels") != std::string::npos);
+  std::string laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) laughs += (j > 0 ? ", " : "") + before;
+    laughs += "]\n";
+  }
+  CHECK(error_of("run.yaml", laughs).find("very many values") != std::string::npos);
+  std::string doubling = "X=aaaaaaaa\n";
+  for (int i = 0; i < 40; ++i) doubling += "X=$X$X\n";
+  CHECK(error_of("train.sh", doubling + "run --num-layers $X\n").find("without bound") !=
+        std::string::npos);
+  CHECK(error_of("run.toml", std::string((4 << 20) + 1, ' ')).find("4 MiB") != std::string::npos);
+}
+
+TEST_CASE("torchtitan's defaults fill what a file leaves out") {
+  const std::string text =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\n"
+      "seq_len = 8192\n[parallelism]\ndata_parallel_shard_degree = -1\n"
+      "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n";
+  GivenRun given;
+  given.gpus = 64;
+  const Result<ImportedConfig> read = imported("run.toml", text, given);
+  REQUIRE(read);
+  CHECK(read->asks.empty());
+  CHECK(read->config.model.layers == 32);
+  CHECK(read->config.plan.dp == 64);
+  CHECK(read->config.plan.zero == 3);
+  CHECK(read->config.plan.shard_group == 64);
+  CHECK(read->config.global_batch == 64);
+  CHECK(read->config.plan.recompute == Recompute::selective);
+}
+
+TEST_CASE("DeepSpeed's JSON is completed by the trainer's arguments") {
+  const std::string json =
+      "// a comment, as copies of examples have\n{\"bf16\": {\"enabled\": true},\n"
+      "\"zero_optimization\": {\"stage\": 3}, \"train_batch_size\": \"auto\",\n"
+      "\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\"}\n";
+  GivenRun given;
+  given.gpus = 8;
+  given.sequence = 4096;
+  const Result<ImportedConfig> alone = imported("ds.json", json, given);
+  REQUIRE(alone);
+  CHECK(asks(*alone, "--microbatch"));
+  CHECK(asks(*alone, "--model"));
+  const Result<ImportedConfig> both =
+      import_config({{"ds.json", json},
+                     {"train.sh",
+                      "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 4 "
+                      "--gradient_accumulation_steps 8 --gradient_checkpointing\n"}},
+                    [&] {
+                      GivenRun with = given;
+                      with.format = "deepspeed";
+                      return with;
+                    }());
+  REQUIRE(both);
+  CHECK(both->config.plan.microbatch == 4);
+  CHECK(both->config.global_batch == 256);
+  CHECK(both->config.plan.recompute == Recompute::full);
+  CHECK(both->config.plan.zero == 3);
+}
+
+}  // namespace
+}  // namespace echelon

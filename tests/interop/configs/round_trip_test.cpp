@@ -1,0 +1,251 @@
+// What is exported is imported as the same plan, or the export says which field it lost: for every
+// format and every field of a plan.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/model_io.hpp"
+#include "interop/configs/export.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+using P = ParallelPlan;
+
+/// 32 layers on 64 GPUs.
+RunConfig example_run() {
+  RunConfig run;
+  run.model = *load_model("llama3-8b");
+  run.model_name = "llama3-8b";
+  run.sequence = 8192;
+  run.global_batch = 512;
+  run.gpus = 64;
+  run.gpus_per_node = 8;
+  run.plan.dp = 64;
+  run.plan.shard_group = 64;
+  run.plan.layers_per_stage = {32};
+  run.plan.recompute_layers = {0};
+  return run;
+}
+
+/// The plan with degrees that use all GPUs, and what follows from them.
+P degrees(int tp, int cp, int pp, int dp) {
+  P plan;
+  plan.tp = tp;
+  plan.cp = cp;
+  plan.pp = pp;
+  plan.dp = dp;
+  plan.shard_group = dp * cp;
+  plan.layers_per_stage.assign(static_cast<std::size_t>(pp), 32 / pp);
+  plan.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+  return plan;
+}
+
+/// Plans that differ from the first in the fields that a test names.
+std::vector<P> varied_plans() {
+  std::vector<P> plans = {degrees(1, 1, 1, 64), degrees(4, 1, 1, 16), degrees(4, 1, 4, 4),
+                          degrees(2, 2, 4, 4), degrees(1, 1, 4, 16)};
+  const auto add = [&](P plan, auto change) {
+    change(plan);
+    plans.push_back(std::move(plan));
+  };
+  for (int zero = 1; zero <= 3; ++zero) {
+    add(degrees(1, 1, 1, 64), [&](P& p) { p.zero = zero; });
+    add(degrees(4, 1, 1, 16), [&](P& p) { p.zero = zero; });
+    add(degrees(1, 1, 1, 64), [&](P& p) {
+      p.zero = zero;
+      p.shard_group = 8;
+    });
+  }
+  add(degrees(4, 1, 4, 4), [](P& p) { p.sequence_parallel = true; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.microbatch = 2; });
+  add(degrees(1, 1, 1, 64), [](P& p) { p.recompute = Recompute::selective; });
+  add(degrees(1, 1, 1, 64), [](P& p) {
+    p.recompute = Recompute::full;
+    p.recompute_layers = {32};
+  });
+  add(degrees(4, 1, 4, 4), [](P& p) {
+    p.recompute = Recompute::full;
+    p.recompute_layers = {3, 3, 3, 3};
+  });
+  add(degrees(4, 1, 4, 4), [](P& p) {
+    p.recompute = Recompute::full;
+    p.recompute_layers = {4, 3, 2, 1};
+  });
+  add(degrees(4, 1, 4, 4), [](P& p) {
+    p.recompute = Recompute::mixed;
+    p.selective_layers = {2, 2, 2, 2};
+  });
+  const auto interleave = [](P& p) {
+    p.vpp = 2;
+    p.schedule = ScheduleKind::interleaved;
+    p.microbatch_group = p.pp;
+    p.overlap_pp = true;
+  };
+  add(degrees(4, 1, 4, 4), interleave);
+  add(degrees(4, 1, 4, 4), [&](P& p) {
+    interleave(p);
+    p.overlap_pp = false;
+  });
+  add(degrees(4, 1, 4, 4), [&](P& p) {
+    interleave(p);
+    p.microbatch_group = 8;
+  });
+  add(degrees(4, 1, 4, 4), [&](P& p) {
+    interleave(p);
+    p.layers_per_stage = {7, 9, 9, 7};
+  });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.layers_per_stage = {7, 9, 9, 7}; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.layers_per_stage = {8, 9, 8, 7}; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.schedule = ScheduleKind::gpipe; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.schedule = ScheduleKind::zero_bubble_h1; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.rank_order = RankOrder::pp_inside_dp; });
+  add(degrees(2, 2, 4, 4), [](P& p) { p.cp_comm = CpComm::all_to_all; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.overlap_tp = true; });
+  add(degrees(1, 1, 1, 64), [](P& p) { p.overlap_dp = false; });
+  add(degrees(1, 1, 1, 64), [](P& p) {
+    p.zero = 1;
+    p.offload_optimizer = 0.5;
+  });
+  add(degrees(1, 1, 1, 64), [](P& p) { p.bucket = Bytes{100.0 * (1 << 20)}; });
+  return plans;
+}
+
+std::string file_of(const ConfigFormat& format) {
+  switch (format.syntax) {
+    case ConfigSyntax::toml: return "run.toml";
+    case ConfigSyntax::yaml: return "run.yaml";
+    case ConfigSyntax::json: return "run.json";
+    case ConfigSyntax::arguments: break;
+  }
+  return "run.sh";
+}
+
+/// What the format leaves to the user's code, as the user would give it.
+GivenRun given_for(const ConfigFormat& format, const RunConfig& run) {
+  GivenRun given;
+  given.format = std::string(format.name);
+  given.gpus = run.gpus;
+  given.sequence = run.sequence;
+  given.global_batch = run.global_batch;
+  if (row_of(format, &ModelSpec::layers) == nullptr) given.model = run.model;
+  return given;
+}
+
+RunConfig run_for(const ConfigFormat& format, const P& plan) {
+  RunConfig run = example_run();
+  run.plan = plan;
+  const ConfigRow& precision = *row_of(format, &RunConfig::precision);
+  run.precision = std::string(precision.cases.front().value);
+  if (format.name == "llm-foundry") {  // MPT: no biases
+    ModelSpec& model = run.model = *load_model("gpt3-6.7b");
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+  }
+  return run;
+}
+
+TEST_CASE("every format has one row for every field of a plan") {
+  for (const ConfigFormat& format : config_formats()) {
+    for (const PlanField& field : plan_fields()) {
+      CAPTURE(format.name, field.key);
+      CHECK(std::ranges::count(format.rows, ConfigField{&field}, &ConfigRow::field) == 1);
+    }
+    CAPTURE(format.name);
+    CHECK(row_of(format, &RunConfig::framework) != nullptr);
+    CHECK(row_of(format, &RunConfig::precision) != nullptr);
+    CHECK(row_of(format, &RunConfig::sequence) != nullptr);
+    CHECK(row_of(format, &RunConfig::global_batch) != nullptr);
+  }
+}
+
+TEST_CASE("an exported plan is imported unchanged, or the export lists the lost fields") {
+  for (const ConfigFormat& format : config_formats()) {
+    if (!format.exported) continue;
+    int kept = 0;
+    std::string first;  // lost of the first plan
+    const std::vector<P> plans = varied_plans();
+    for (const P& plan : plans) {
+      const RunConfig run = run_for(format, plan);
+      const ExportedConfig exported = export_config(format, run);
+      const Result<ImportedConfig> back =
+          import_config({{file_of(format), exported.text}}, given_for(format, run));
+      const auto lost = [&](const PlanField& field) {
+        return std::ranges::any_of(exported.lost, [&](const Inexpressible& each) {
+          return each.wanted.empty() || each.field == ConfigField{&field};
+        });
+      };
+      CAPTURE(format.name, exported.text);
+      if (!back) {
+        INFO(back.error().message());
+        CHECK_FALSE(exported.lost.empty());
+        continue;
+      }
+      for (const PlanField& field : plan_fields()) {
+        const bool same = same_value(field, back->config.plan, plan);
+        const ConfigRow& row = *row_of(format, &field);
+        CAPTURE(field.key, value_text(field, plan), value_text(field, back->config.plan));
+        if (row.elsewhere.empty() && has_effect(&field, run)) CHECK(same != lost(field));
+      }
+      if (exported.lost.empty()) ++kept;
+      if (&plan == &plans.front()) {
+        for (const Inexpressible& each : exported.lost) {
+          first += std::string(label_of(each.field)) + " " + each.wanted + ", ";
+        }
+      }
+    }
+    CAPTURE(format.name, first);
+    CHECK(kept >= 2);
+  }
+}
+
+TEST_CASE("Megatron-LM expresses layouts, chunks, hybrid sharding and offload") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  for (const P& plan : varied_plans()) {
+    const RunConfig run = run_for(format, plan);
+    const ExportedConfig exported = export_config(format, run);
+    const bool expressible =
+        plan.schedule != ScheduleKind::gpipe && plan.schedule != ScheduleKind::zero_bubble_h1 &&
+        plan.recompute != Recompute::mixed && plan.recompute_layers != std::vector{4, 3, 2, 1};
+    CAPTURE(exported.text);
+    CHECK(exported.lost.empty() == expressible);
+  }
+}
+
+TEST_CASE("Megatron-LM's expert degrees survive, with etp stated") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  for (const auto& [ep, etp] : {std::pair{8, 1}, {4, 2}, {1, 2}}) {
+    RunConfig run = run_for(format, degrees(2, 1, 4, 8));
+    run.model = *load_model("mixtral-8x7b");
+    run.plan.ep = ep;
+    run.plan.etp = etp;
+    const ExportedConfig exported = export_config(format, run);
+    CAPTURE(ep, etp, exported.text);
+    CHECK(exported.lost.empty());
+    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
+    REQUIRE(back);
+    CHECK(differing_fields(back->config.plan, run.plan).empty());
+  }
+}
+
+TEST_CASE("an exported model has the shapes of the catalog's") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  for (const char* name :
+       {"llama3-8b", "gpt3-175b", "llama2-70b", "qwen2-7b", "mixtral-8x7b", "deepseek-v3"}) {
+    RunConfig run = run_for(format, degrees(1, 1, 1, 64));
+    run.model = *load_model(name);
+    run.plan.layers_per_stage = {run.model.layers};
+    const ExportedConfig exported = export_config(format, run);
+    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
+    CAPTURE(name, exported.text);
+    REQUIRE(back);
+    CHECK(back->config.model.layers == run.model.layers);
+    CHECK(back->config.model.parameters() == run.model.parameters());
+    CHECK(back->asks.empty());
+    CHECK(exported.text.find("attention-backend") == std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace echelon
