@@ -51,6 +51,11 @@ mmdebstrap command:mmdebstrap
 python3 command:python3
 groff-base command:groff
 zsh command:zsh
+slurmctld command:slurmctld file:/usr/sbin/slurmctld
+slurmd command:slurmd file:/usr/sbin/slurmd
+slurm-client command:srun
+munge command:munge
+iproute2 command:ip file:/sbin/ip
 '
 
 # is_there PROBE...: one of the probes succeeds.

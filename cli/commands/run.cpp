@@ -67,24 +67,35 @@ Result<std::optional<int>> events_of(const CommandContext& context) {
   return std::optional(*descriptor);
 }
 
-/// The degrees of `file` where they are executed, for the framework that executes them: on this
-/// machine's cores, or on the GPUs the plan, or --cluster, is for.
-Result<ResolvedRequest> for_this_machine(const CommandContext& context, const PlanFile& file,
-                                         const std::string& path, const std::string& backend) {
-  const auto cluster = context.arguments.value("cluster");
-  const bool told = cluster == kThisMachine;
+/// Whether the ranks of that cluster are processor cores: this machine, or a description of several
+/// machines with `cores`.
+bool is_of_cores(const std::string& cluster, std::int64_t ranks) {
+  if (cluster == kThisMachine) return true;
+  const Result<ClusterTopology> described = load_cluster(cluster, ranks);
+  return described && described->node().cores > 0;
+}
+
+/// The degrees of `file` where they are executed, for the framework that executes them: on
+/// processor cores, or on the GPUs the plan, or --cluster, is for.
+Result<ResolvedRequest> where_it_runs(const CommandContext& context, const PlanFile& file,
+                                      const std::string& path, const std::string& backend) {
+  const auto given = context.arguments.value("cluster");
+  const std::string cluster = given.value_or(file.cluster);
   const bool on_gpus = backend == "cuda";
-  if (on_gpus && (told || (!cluster && file.cluster == kThisMachine))) {
+  const bool on_cores = is_of_cores(cluster, file.gpus);
+  if (on_gpus && on_cores) {
     return input_error(
-        told ? "--cluster" : path, "a plan for this machine's cores",
+        given ? "--cluster" : path, "a plan for processor cores",
         "with --backend cuda a plan for GPUs",
         "--cluster NAME prices its degrees for another cluster; plan topo list shows the names");
   }
-  if (cluster && !told && !on_gpus) {
-    return input_error("--cluster", in_quotes(*cluster), kThisMachine,
-                       "plan run executes on this machine; plan predict prices a plan for another");
+  if (given && !on_cores && !on_gpus) {
+    return input_error("--cluster", in_quotes(*given),
+                       std::string(kThisMachine) + " or a description with cores in its node",
+                       "plan run executes on processor cores; plan predict prices a plan for "
+                       "another cluster");
   }
-  if (file.cluster != kThisMachine && !told && !on_gpus) {
+  if (!on_cores && !on_gpus) {
     return input_error(path,
                        fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),
                        "a plan for this machine",
@@ -92,10 +103,9 @@ Result<ResolvedRequest> for_this_machine(const CommandContext& context, const Pl
                            " --cluster this-machine; on its GPUs: --backend cuda");
   }
   Settings changes;
-  if (!on_gpus) changes.set("cluster", {kThisMachine, "plan run"});
+  if (cluster == kThisMachine) changes.set("cluster", {kThisMachine, "plan run"});
   changes.set("framework", {kExecutingFramework, "plan run"});
   for (const char* flag : {"calibration", "precision", "cluster"}) {
-    if (!on_gpus && std::string_view(flag) == "cluster") continue;
     if (const auto value = context.arguments.value(flag))
       changes.set(flag, {*value, std::string("--") + flag});
   }
@@ -168,7 +178,7 @@ Result<std::optional<Ready>> made_ready(const CommandContext& context, const std
                                         const std::string& backend) {
   Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
-  Result<ResolvedRequest> resolved = for_this_machine(context, *file, path, backend);
+  Result<ResolvedRequest> resolved = where_it_runs(context, *file, path, backend);
   if (!resolved) return resolved.error();
   Result<Candidate> candidate = predict(resolved->request);
   if (!candidate) return candidate.error();

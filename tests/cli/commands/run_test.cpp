@@ -300,7 +300,7 @@ TEST_CASE("errors for invalid input to a run give the cause, the place and the c
         "plan predict FILE --flash-attention -o NEW"}},
       {"plan.json --steps 0", 2, {"--steps", "at least 1"}},
       {"plan.json --steps many", 2, {"--steps"}},
-      {"plan.json --backend cuda", 2, {"plan.json", "a plan for this machine's cores"}},
+      {"plan.json --backend cuda", 2, {"plan.json", "a plan for processor cores"}},
       {"h100.json --backend cuda --cluster this-machine", 2, {"--cluster", "a plan for GPUs"}},
       {"h100.json --backend cuda --precision fp32", 2, {"precision fp32", "bf16:adam-fp32-master"}},
       {"plan.json --launcher slurm", 2, {"--launcher", "one of local, mpi, env"}},
