@@ -50,7 +50,7 @@ TEST_CASE("a job of Slurm goes on from its checkpoint after it has lost a node")
   if (const std::string why = SlurmCluster::missing(); !why.empty()) return skip(why);
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
-  constexpr int kSteps = 300;
+  constexpr int kSteps = 160;
   const std::string steps = " --steps " + std::to_string(kSteps);
   REQUIRE(runs.run("plan.json --report whole.json" + steps).exit_code == 0);
   // The script of docs/run.md.
