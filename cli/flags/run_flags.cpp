@@ -85,9 +85,15 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.text("export", s.export_to);
   flags.text("checkpoint-dir", s.checkpoint_dir);
   flags.count("checkpoint-every", 1, s.checkpoint_every);
-  s.resume = settings.has("resume");
-  if (s.checkpoint_dir.empty() && (s.resume || s.checkpoint_every > 0)) {
-    flags.keep(input_error(s.resume ? "--resume" : "--checkpoint-every", "no --checkpoint-dir",
+  flags.count("keep-last", 0, s.keep_last);
+  flags.count("keep-every", 1, s.keep_every);
+  s.async_checkpoints = settings.has("async-checkpoints");
+  if (const Setting* resume = settings.find("resume"))
+    s.resume = resume->value == "auto" ? Resume::automatic : Resume::yes;
+  for (const char* flag :
+       {"resume", "checkpoint-every", "keep-last", "keep-every", "async-checkpoints"}) {
+    if (!s.checkpoint_dir.empty() || !settings.has(flag)) continue;
+    flags.keep(input_error(std::string("--") + flag, "no --checkpoint-dir",
                            "--checkpoint-dir DIR, the folder of the checkpoints"));
   }
   constexpr double kMostRate = 100;

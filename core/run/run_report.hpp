@@ -70,6 +70,8 @@ struct RunReport {
   /// pipeline stage, the maximum over its ranks. Absent if no step was measured.
   std::optional<Prediction> measured;
   Bytes process_peak;  ///< as reported by the operating system, for all ranks together
+  /// Host memory of the largest rank for asynchronous checkpoints, besides `measured`.
+  Bytes checkpoint_copy;
   std::vector<ExecutedSpan> spans;
   GradientNoise noise;
   std::vector<std::string> advice;  ///< sentences: learning rate, batch, checkpoints

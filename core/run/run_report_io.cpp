@@ -161,26 +161,29 @@ Json report_json(const RunReport& report) {
   }
   Json environment = Json::object();
   for (const auto& [key, value] : report.environment) environment[key] = value;
-  return Json{{"schema", RunReport::kSchema},
-              {"format", kReportFormat},
-              {"plan_file", report.plan_path},
-              {"schedule_hash", report.schedule_hash},
-              {"executed_hash", report.executed_hash},
-              {"backend", report.backend},
-              {"launcher", report.launcher},
-              {"ranks", report.ranks},
-              {"end", name_of(report.end)},
-              {"reason", report.reason},
-              {"steps", std::move(steps)},
-              {"measured", std::move(measured)},
-              {"predicted", predicted},
-              {"error", std::move(error)},
-              {"process_peak_bytes", whole_bytes(report.process_peak)},
-              {"gradient_noise", noise_json(report.noise)},
-              {"advice", report.advice},
-              {"environment", std::move(environment)},
-              {"spans", std::move(spans)},
-              {"plan", *plan}};
+  Json out{{"schema", RunReport::kSchema},
+           {"format", kReportFormat},
+           {"plan_file", report.plan_path},
+           {"schedule_hash", report.schedule_hash},
+           {"executed_hash", report.executed_hash},
+           {"backend", report.backend},
+           {"launcher", report.launcher},
+           {"ranks", report.ranks},
+           {"end", name_of(report.end)},
+           {"reason", report.reason},
+           {"steps", std::move(steps)},
+           {"measured", std::move(measured)},
+           {"predicted", predicted},
+           {"error", std::move(error)},
+           {"process_peak_bytes", whole_bytes(report.process_peak)},
+           {"gradient_noise", noise_json(report.noise)},
+           {"advice", report.advice},
+           {"environment", std::move(environment)},
+           {"spans", std::move(spans)},
+           {"plan", *plan}};
+  if (report.checkpoint_copy > Bytes{})
+    out["checkpoint_copy_bytes"] = whole_bytes(report.checkpoint_copy);
+  return out;
 }
 
 constexpr std::string_view kEvents[] = {"started", "step", "checkpoint", "note", "ended"};
@@ -261,6 +264,8 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   }
   report.reason = reader.string("reason");
   report.process_peak = Bytes{reader.number("process_peak_bytes", 0)};
+  if (reader.has("checkpoint_copy_bytes"))
+    report.checkpoint_copy = Bytes{reader.number("checkpoint_copy_bytes", 0)};
   report.advice = strings_of(reader, "advice");
   const auto part = [&](const char* key) {
     const Json* value = reader.member(key);
@@ -273,7 +278,7 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   const Json* environment = part("environment");
   const Json* plan = part("plan");
   const Json* measured = reader.has("measured") ? reader.member("measured") : nullptr;
-  reader.ignore({"measured"});
+  reader.ignore({"measured", "checkpoint_copy_bytes"});
   if (const Status read = reader.finish(); !read) return read.error();
 
   if (const Status read = read_steps(*steps, where, report); !read) return read.error();

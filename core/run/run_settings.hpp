@@ -12,6 +12,13 @@
 
 namespace echelon {
 
+/// Whether a run continues from a checkpoint in its checkpoint folder.
+enum class Resume {
+  no,         ///< a folder with checkpoints is refused
+  yes,        ///< a folder without checkpoints is refused; `steps` are counted from the resumed one
+  automatic,  ///< where there is one; `steps` are those of the whole training
+};
+
 /// Everything a run needs in addition to the plan. Paths are as the user gave them; empty: not
 /// requested.
 struct RunSettings {
@@ -19,7 +26,7 @@ struct RunSettings {
   std::string report;  ///< file for the run report
   std::string backend = "cpu";
   std::string launcher = "local";  ///< or "mpi", "env" (core/run/launch.hpp)
-  std::int64_t steps = 20;         ///< steps of this run, counted from the resumed one
+  std::int64_t steps = 20;         ///< of this run, or of the training (Resume::automatic)
   std::uint64_t seed = 1;          ///< for initial weights and data order
 
   std::string data;       ///< token file; default: synthetic tokens
@@ -27,12 +34,15 @@ struct RunSettings {
   std::string export_to;  ///< HuggingFace folder, written at the end
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;  ///< steps; 0: only at the end of the run
-  bool resume = false;
+  std::int64_t keep_last = 2;         ///< newest checkpoints to keep; 0: all
+  std::int64_t keep_every = 0;        ///< keeps those of steps that it divides, too; 0: none
+  bool async_checkpoints = false;
+  Resume resume = Resume::no;
 
   double learning_rate = 3e-4;  ///< peak
   double min_lr = 3e-5;
   std::int64_t warmup_steps = 0;
-  std::int64_t lr_decay_steps = 0;  ///< step that reaches min_lr; 0: the last of this run
+  std::int64_t lr_decay_steps = 0;  ///< step that reaches min_lr; 0: the last
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;

@@ -5,6 +5,11 @@
 #include "core/run/run_settings.hpp"
 
 namespace echelon {
+namespace {
+
+constexpr const char* kResume[] = {"no", "yes", "auto"};
+
+}  // namespace
 
 std::string run_settings_to_json(const RunSettings& s) {
   Json out{{"plan", s.plan},
@@ -18,7 +23,10 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"export_to", s.export_to},
            {"checkpoint_dir", s.checkpoint_dir},
            {"checkpoint_every", s.checkpoint_every},
-           {"resume", s.resume},
+           {"keep_last", s.keep_last},
+           {"keep_every", s.keep_every},
+           {"async_checkpoints", s.async_checkpoints},
+           {"resume", kResume[static_cast<int>(s.resume)]},
            {"learning_rate", s.learning_rate},
            {"min_lr", s.min_lr},
            {"warmup_steps", s.warmup_steps},
@@ -53,7 +61,13 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.export_to = reader.string("export_to");
   s.checkpoint_dir = reader.string("checkpoint_dir");
   s.checkpoint_every = reader.integer("checkpoint_every", 0, kMany);
-  s.resume = reader.boolean("resume");
+  s.keep_last = reader.integer("keep_last", 0, kMany);
+  s.keep_every = reader.integer("keep_every", 0, kMany);
+  s.async_checkpoints = reader.boolean("async_checkpoints");
+  const std::string resume = reader.choice("resume", {kResume[0], kResume[1], kResume[2]});
+  for (int i = 0; i < 3; ++i) {
+    if (resume == kResume[i]) s.resume = static_cast<Resume>(i);
+  }
   s.learning_rate = reader.number("learning_rate", 0);
   s.min_lr = reader.number("min_lr", 0);
   s.warmup_steps = reader.integer("warmup_steps", 0, kMany);

@@ -158,6 +158,13 @@ std::string memory_table(const RunReport& report, const TextStyle& style) {
         fmt::format("The operating system saw at most {} in all.", with_gib(report.process_peak)),
         "", style);
   }
+  if (report.checkpoint_copy > Bytes{}) {
+    text +=
+        folded(fmt::format("Asynchronous checkpoints keep a copy of {} per rank in host memory, "
+                           "besides these parts.",
+                           with_gib(report.checkpoint_copy)),
+               "", style);
+  }
   return text;
 }
 
@@ -241,7 +248,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
     for (const std::string& sentence : report.advice) text += folded(sentence + ".", "  ", style);
   }
   const bool same = report.schedule_hash == report.executed_hash;
-  if (report.end == RunReport::End::completed) {
+  if (report.end == RunReport::End::completed && !report.steps.empty()) {
     text +=
         "\n" +
         folded(same ? "Every step executed the plan's program: hash " + report.executed_hash + "."

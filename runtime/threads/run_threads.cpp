@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/base/expects.hpp"
 
@@ -10,6 +11,7 @@ namespace {
 
 /// Number of the calling thread among its RunThreads; none for other threads.
 thread_local std::optional<int> this_member;
+thread_local std::optional<Seconds> long_wait;
 
 /// How long a wait spins. Sleeping and being woken takes some 5 to 50 us on Linux, so spinning at
 /// most doubles a wait.
@@ -32,6 +34,15 @@ std::string in_words(const std::function<std::string()>& waiting) {
 }
 
 }  // namespace
+
+LongWait::LongWait(Seconds limit) : before_(std::exchange(long_wait, limit)) {}
+
+LongWait::~LongWait() { long_wait = before_; }
+
+std::optional<Seconds> RunThreads::deadline() const {
+  if (!deadline_) return {};
+  return std::max(*deadline_, long_wait.value_or(*deadline_));
+}
 
 void RunThreads::add(std::string name, std::function<void()> work) {
   Member& member = members_.emplace_back();
@@ -212,11 +223,12 @@ void RunThreads::poll(const std::function<bool()>& ready,
                       const std::function<std::string()>& waiting) {
   EXPECTS(!directed(), "directed threads wait at monitors only");
   const auto start = std::chrono::steady_clock::now();
+  const std::optional<Seconds> limit = deadline();
   WaitNote shown(*this);
   while (!ready()) {
     if (stopping()) rethrow();
     const auto waited = std::chrono::steady_clock::now() - start;
-    if (deadline_ && waited > std::chrono::duration<double>(deadline_->in(kSecond))) {
+    if (limit && waited > std::chrono::duration<double>(limit->in(kSecond))) {
       hang(in_words(waiting));
       rethrow();
     }
@@ -280,10 +292,10 @@ void Monitor::await(const std::function<bool()>& ready,
   }
   if (run_threads_.spins_) spin(lock, ready);
   const auto over = [&] { return ready() || run_threads_.stopping(); };
-  if (!run_threads_.deadline_) {
+  const std::optional<Seconds> limit = run_threads_.deadline();
+  if (!limit) {
     changed_.wait(lock, over);
-  } else if (!changed_.wait_for(
-                 lock, std::chrono::duration<double>(run_threads_.deadline_->in(kSecond)), over)) {
+  } else if (!changed_.wait_for(lock, std::chrono::duration<double>(limit->in(kSecond)), over)) {
     const std::string what = in_words(waiting);
     lock.unlock();
     run_threads_.hang(what);

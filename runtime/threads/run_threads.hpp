@@ -21,6 +21,19 @@ namespace echelon {
 
 class Monitor;
 
+/// While it exists, waits of the calling thread may last this long, if that is longer than the
+/// run's deadline: for work whose duration the deadline does not foresee, such as checkpoints.
+class LongWait {
+ public:
+  explicit LongWait(Seconds limit);
+  ~LongWait();
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+ private:
+  std::optional<Seconds> before_;
+};
+
 /// Threads that start together and stop together: an exception in one wakes all others, whose next
 /// wait throws as well. In a *directed* run one thread runs at a time, and `pick_next` chooses
 /// which one continues at every wait, so that a test can drive the run into any order that the
@@ -81,6 +94,9 @@ class RunThreads {
   void hang(const std::string& what);
   [[noreturn]] void rethrow();
   [[nodiscard]] std::string whereabouts();
+
+  /// Longest wait of the calling thread.
+  [[nodiscard]] std::optional<Seconds> deadline() const;
 
   std::optional<Seconds> deadline_;
   PickNext pick_next_;

@@ -50,7 +50,8 @@ StepTimes unpacked(const double* from, std::size_t spans, int rank, int pipeline
 
 /// Memory of the process, and its view of the machine's cores.
 constexpr std::size_t kProcess = kMemoryParts.size();
-constexpr std::size_t kUse = kProcess + 1;
+constexpr std::size_t kCopy = kProcess + 1;
+constexpr std::size_t kUse = kCopy + 1;
 constexpr std::size_t kRankNumbers = kUse + ProcessUse::kNumbers;
 
 /// As text, for the report.
@@ -121,6 +122,7 @@ void gather_measurements(Communicator& all, const RankMeasurements& own, const S
   std::vector<double> numbers;
   for (const NamedMemory& each : kMemoryParts) numbers.push_back((own.held.*each.part).in(kByte));
   numbers.push_back(own.process_peak.in(kByte));
+  numbers.push_back(own.checkpoint_copy.in(kByte));
   for (const double number : own.use.numbers()) numbers.push_back(number);
   const std::vector<double> of_all = gathered(all, numbers, Element::f64);
 
@@ -145,6 +147,7 @@ void gather_measurements(Communicator& all, const RankMeasurements& own, const S
     for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
       of_rank.*kMemoryParts[part].part = Bytes{from[part]};
     report.process_peak += Bytes{from[kProcess]};
+    report.checkpoint_copy = std::max(report.checkpoint_copy, Bytes{from[kCopy]});
     const auto stage = static_cast<std::size_t>(grid.coordinates(static_cast<int>(rank)).pp);
     if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;
     measured.peak = std::max(measured.peak, of_rank.total());

@@ -22,7 +22,7 @@
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
 #include "runtime/training/machine_load.hpp"
-#include "runtime/training/persistence.hpp"
+#include "runtime/training/run_checkpoints.hpp"
 #include "runtime/training/training_device.hpp"
 
 namespace echelon {
@@ -39,17 +39,13 @@ Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
   return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
 }
 
-Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
+Training training_of(const PlanFile& plan, const RunSettings& settings, const LearningRate& rate,
                      const Samples& samples) {
   Training t;
   t.model = plan.model;
   t.job = plan.job;
   t.plan = plan.plan;
-  t.rate = {
-      .peak = settings.learning_rate,
-      .min = std::min(settings.min_lr, settings.learning_rate),
-      .warmup = settings.warmup_steps,
-      .total = settings.lr_decay_steps > 0 ? settings.lr_decay_steps : first + settings.steps};
+  t.rate = rate;
   t.optimizer.beta1 = settings.beta1;
   t.optimizer.beta2 = settings.beta2;
   t.optimizer.eps = settings.epsilon;
@@ -84,7 +80,7 @@ class Run {
             RunFailure(ready.error()));  // other processes are notified when the world is destroyed
         return ready.error();
       }
-      run_threads_.run();
+      if (start_.step < start_.end) run_threads_.run();
     } catch (const RunFailure& failure) {
       failed(failure);
     } catch (const std::exception&) {
@@ -107,8 +103,7 @@ class Run {
   bool on_step_end(const StepEnd& over);
   void report_step(const StepEnd& over, const StepResult& result);
   void collect(const StepEnd& over);
-  bool agreed(int rank, bool yes);
-  void checkpoint(int rank, std::int64_t done);
+  bool any_rank(int rank, bool yes);
 
   const PlanFile& plan_;
   const RunSettings& settings_;
@@ -120,8 +115,8 @@ class Run {
   std::unique_ptr<Backend<T>> backend_;
   std::unique_ptr<TrainingDevice<T>> device_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Persistence<T>> persistence_;
-  std::int64_t first_ = 0;  ///< step this run begins with
+  std::unique_ptr<RunCheckpoints<T>> checkpoints_;
+  StartPoint start_;
 
   std::int64_t warm_ = 0;           ///< steps before the first that is measured
   std::optional<CoreTime> before_;  ///< at the first measured step; of the first rank here
@@ -173,25 +168,28 @@ Status Run<T>::prepare() {
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   if (const Status connected = connect(); !connected) return connected;
   report_.environment.merge(backend_->environment());
-  persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
-  const Result<std::int64_t> first = persistence_->find(context_.notify);
-  if (!first) return first.error();
-  first_ = *first;
-  for (const double loss : persistence_->losses()) (void)watch_.assess(loss, 0);
-  device_ = std::make_unique<TrainingDevice<T>>(run_threads_, *backend_, schedule_,
-                                                training_of(plan_, settings_, first_, samples_));
-  report_.environment.merge(backend_->environment());  // its choices for this model
-  device_->start_at(first_);
-  const std::vector<int>& here = backend_->world().local_ranks();
-  for (const int rank : here) {
-    const Status filled = persistence_->fill(device_->states(rank), backend_->at(rank));
-    if (!filled) return filled;
+  checkpoints_ = std::make_unique<RunCheckpoints<T>>(plan_, settings_, context_.disk,
+                                                     context_.notify, *backend_);
+  Result<StartPoint> start = checkpoints_->find();
+  if (!start) return start.error();
+  start_ = *std::move(start);
+  if (start_.step == start_.end) {
+    report_.reason = fmt::format("all {} steps were done before", start_.end);
+    notify(RunEvent::Kind::note, report_.reason);
+    return checkpoints_->finish_again();
   }
+  for (const double loss : checkpoints_->losses()) (void)watch_.assess(loss, 0);
+  device_ = std::make_unique<TrainingDevice<T>>(
+      run_threads_, *backend_, schedule_, training_of(plan_, settings_, start_.rate, samples_));
+  report_.environment.merge(backend_->environment());  // its choices for this model
+  device_->start_at(start_.step, start_.sample);
+  if (const Status filled = checkpoints_->fill(*device_); !filled) return filled;
+  const std::int64_t steps = start_.end - start_.step;
   ExecutorOptions options;
-  options.local = here;
-  options.first_step = first_;
+  options.local = backend_->world().local_ranks();
+  options.first_step = start_.step;
   options.in_order = backend_->issues_in_order();
-  warm_ = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
+  warm_ = std::min(kWarmUp, steps - 1);
   options.measured = [this](std::int64_t step) { return step >= warm_; };
   options.on_step_end = [this](const StepEnd& over) { return on_step_end(over); };
   executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device_, options);
@@ -212,7 +210,7 @@ std::string Run<T>::started() const {
 
 /// Whether the condition holds on any rank; all get the same answer.
 template <class T>
-bool Run<T>::agreed(int rank, bool yes) {
+bool Run<T>::any_rank(int rank, bool yes) {
   std::int32_t flag = yes ? 1 : 0;
   Communicator& all = backend_->world().at(rank, GroupRole::control);
   if (all.size() > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
@@ -222,7 +220,7 @@ bool Run<T>::agreed(int rank, bool yes) {
 template <class T>
 bool Run<T>::on_step_end(const StepEnd& over) {
   const StepResult result = device_->result(over.rank);
-  bool last = over.step + 1 >= settings_.steps;
+  bool last = start_.step + over.step + 1 >= start_.end;
   if (over.times != nullptr) {
     const std::lock_guard lock(mutex_);
     auto& kept = kept_[over.rank];
@@ -234,20 +232,15 @@ bool Run<T>::on_step_end(const StepEnd& over) {
   }
   if (over.rank == 0) report_step(over, result);
   const bool interrupted =
-      agreed(over.rank, context_.interrupted != nullptr && *context_.interrupted != 0);
-  const std::int64_t done = first_ + over.step + 1;
+      any_rank(over.rank, context_.interrupted != nullptr && *context_.interrupted != 0);
+  const std::int64_t done = start_.step + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
   const bool diverged = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
   last = last || interrupted;
-  if (!settings_.checkpoint_dir.empty() && (due || last) && !diverged) checkpoint(over.rank, done);
+  checkpoints_->after_step(over.rank, done, (due || last) && !diverged, last, *device_);
   if (last) {
     collect(over);
-    if (!settings_.export_to.empty() && !diverged) {
-      const Status written = persistence_->export_weights(
-          over.rank, device_->states(over.rank), backend_->at(over.rank),
-          [&](bool fine) { return !agreed(over.rank, !fine); }, grid_.ranks());
-      if (!written) throw RunFailure(written.error());
-    }
+    if (!diverged) checkpoints_->export_weights(over.rank, *device_);
     if (over.rank == backend_->world().local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
       report_.reason = "interrupted: stopped after the current step";
@@ -264,7 +257,7 @@ bool Run<T>::on_step_end(const StepEnd& over) {
 template <class T>
 void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   RunStep step;
-  step.step = first_ + over.step;
+  step.step = start_.step + over.step;
   step.loss = result.loss;
   step.gradient_norm = result.gradient_norm;
   step.learning_rate = result.learning_rate;
@@ -276,25 +269,12 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   }
   const LossWatch::Assessment assessment = watch_.assess(step.loss, step.gradient_norm);
   if (assessment.level != LossWatch::Level::fine) step.notes.push_back(assessment.what);
-  persistence_->remember(step.loss);
+  checkpoints_->remember(step.loss);
   report_.steps.push_back(step);
-  context_.notify(
-      {.kind = RunEvent::Kind::step, .step = step, .of = first_ + settings_.steps, .text = {}});
+  context_.notify({.kind = RunEvent::Kind::step, .step = step, .of = start_.end, .text = {}});
   if (assessment.level == LossWatch::Level::diverged) {
     throw RunFailure(RunFailure::Kind::diverged,
                      fmt::format("step {}: {}", step.step, assessment.what));
-  }
-}
-
-template <class T>
-void Run<T>::checkpoint(int rank, std::int64_t done) {
-  const Status written =
-      persistence_->write(rank, grid_.ranks(), done, device_->states(rank), backend_->at(rank),
-                          [&](bool fine) { return !agreed(rank, !fine); });
-  if (!written) throw RunFailure(written.error());
-  if (rank == 0) {
-    notify(RunEvent::Kind::checkpoint,
-           fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
   }
 }
 
@@ -305,6 +285,7 @@ void Run<T>::collect(const StepEnd& over) {
                        .pipeline_rank = over.pipeline_rank,
                        .steps = {},
                        .held = device_->held(over.rank),
+                       .checkpoint_copy = checkpoints_->reserved(over.rank),
                        .process_peak = {},
                        .use = {},
                        .measured_steps = over.step + 1 - warm_,

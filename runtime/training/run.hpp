@@ -11,6 +11,7 @@
 #include "core/run/run_settings.hpp"
 #include "runtime/backend/cuda_plugin.hpp"
 #include "runtime/comm/world.hpp"
+#include "runtime/io/weights/disk.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
@@ -28,7 +29,8 @@ struct RunContext {
   std::function<void(const RunEvent&)> notify = [](const RunEvent&) {};
   /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested.
   const volatile std::sig_atomic_t* interrupted = nullptr;
-  int cores = 1;  ///< of this machine; its ranks share them
+  int cores = 1;   ///< of this machine; its ranks share them
+  Disk disk = {};  ///< for checkpoints and exports
 };
 
 /// Executes the plan. The report is complete for the process of rank 0, however the run ended;

@@ -9,7 +9,7 @@ TEST_CASE("settings of a run are unchanged after writing and reading") {
   s.plan = "a plan.json";
   s.steps = 7;
   s.seed = 42;
-  s.resume = true;
+  s.resume = Resume::yes;
   s.timeout = Seconds{2.5};
   s.events = 3;
   s.max_grad_norm = 0;

@@ -117,7 +117,7 @@ TEST_CASE("a run in two parts computes the same bits as in one") {
       settings.checkpoint_dir = (folder.path() / "parts").string();
       settings.steps = 3;
       const Ran first = run(plan, settings);
-      settings.resume = true;
+      settings.resume = Resume::yes;
       const Ran second = run(plan, settings);
       REQUIRE(first.report.steps.size() == 3);
       REQUIRE(second.report.steps.size() == 3);
@@ -161,7 +161,7 @@ TEST_CASE("a run can resume under another plan, and reports it") {
   settings.steps = 3;
   settings.checkpoint_dir = folder.path().string();
   (void)run(eight, settings);
-  settings.resume = true;
+  settings.resume = Resume::yes;
   const Ran rest = run(one, settings);
   CHECK(lacks(rest.notes(), "written under another plan (tp 2, pp 2, vpp 1, dp 2") == "");
   REQUIRE(rest.report.steps.size() == 3);
@@ -182,7 +182,7 @@ TEST_CASE("a damaged latest checkpoint is skipped for the one before it") {
   CHECK_FALSE(fs::exists(folder.path() / "step_2"));
   CHECK(fs::exists(folder.path() / "step_4"));
   flip_a_byte(folder.path() / "step_6/exp_avg.safetensors");
-  settings.resume = true;
+  settings.resume = Resume::yes;
   settings.steps = 2;
   const Ran reread = run(plan, settings);
   CHECK(lacks(reread.notes(), "skipped a damaged checkpoint") == "");
@@ -210,7 +210,7 @@ TEST_CASE("a new run keeps the checkpoints of an earlier one") {
   CHECK(lacks(reported, "holds checkpoints of an earlier run, the latest at step 2") == "");
   CHECK(lacks(reported, "--resume continues from there") == "");
   settings.checkpoint_dir = (folder.path() / "none").string();
-  settings.resume = true;
+  settings.resume = Resume::yes;
   CHECK(lacks(refusal(plan, settings), "--resume: no checkpoint in") == "");
   settings.checkpoint_dir = folder.path().string();
   settings.seed = 9;
