@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/io/weights/checkpoint.hpp"
 #include "tests/runtime/training/whole_runs.hpp"
 #include "tests/support/text.hpp"
 
@@ -24,6 +25,13 @@ TrainedCase small_case(int tp, int pp, int dp, int zero, const char* precision =
   c.precision = precision;
   c.global_batch = global_batch;
   return c;
+}
+
+/// In fp64, which the cluster that prices the program has no units for.
+PlanFile exact_plan(int tp, int pp, int dp, int zero, std::int64_t global_batch = 8) {
+  PlanFile plan = plan_file(small_case(tp, pp, dp, zero, "bf16", global_batch));
+  plan.job.precision = find_precision("fp64").value();
+  return plan;
 }
 
 std::string error_of(const PlanFile& plan, const RunSettings& settings,
@@ -85,10 +93,10 @@ TEST_CASE("a resumed run with another global batch reads the samples that follow
   RunSettings settings = settings_for(3);
   settings.lr_decay_steps = 0;
   settings.checkpoint_dir = folder.path().string();
-  (void)run(plan_file(small_case(1, 1, 2, 1, "fp64", 8)), settings);
+  (void)run(exact_plan(1, 1, 2, 1, 8), settings);
   settings.resume = Resume::yes;
   settings.steps = 2;
-  const Ran four = run(plan_file(small_case(1, 1, 2, 1, "fp64", 4)), settings);
+  const Ran four = run(exact_plan(1, 1, 2, 1, 4), settings);
   CHECK(lacks(four.notes(),
               "written with a global batch of 8, now 4: data and learning rate go on "
               "after 24 samples") == "");
@@ -103,7 +111,7 @@ TEST_CASE("a resumed run with another global batch reads the samples that follow
   frozen.min_lr = 1e-13;
   frozen.checkpoint_dir = (folder.path() / "frozen").string();
   frozen.steps = 3;
-  const PlanFile eight = plan_file(small_case(1, 1, 1, 0, "fp64", 8));
+  const PlanFile eight = exact_plan(1, 1, 1, 0, 8);
   (void)run(eight, frozen);
   RunSettings rest = frozen;
   rest.steps = 1;
@@ -112,7 +120,7 @@ TEST_CASE("a resumed run with another global batch reads the samples that follow
   const double one_step = run(eight, rest).report.steps.front().loss;
   fs::remove_all(folder.path() / "frozen/step_4");
   rest.steps = 2;
-  const Ran two = run(plan_file(small_case(1, 1, 1, 0, "fp64", 4)), rest);
+  const Ran two = run(exact_plan(1, 1, 1, 0, 4), rest);
   const double mean = (two.report.steps[0].loss + two.report.steps[1].loss) / 2;
   CHECK(mean == Approx(one_step).epsilon(1e-9));
   CHECK(two.report.steps[0].loss != Approx(one_step).epsilon(1e-6));
@@ -122,7 +130,7 @@ TEST_CASE("saved under any plan, a run goes on under any other within rounding")
   std::vector<PlanFile> plans;
   for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{
            {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 4, 3}, {2, 1, 2, 1}, {1, 4, 1, 0}, {1, 2, 2, 2}})
-    plans.push_back(plan_file(small_case(tp, pp, dp, zero, "fp64")));
+    plans.push_back(exact_plan(tp, pp, dp, zero));
   RunSettings settings = settings_for(4);
   const Ran whole = run(plans.front(), settings);
   const TempDir folder;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using echelon::test::lacks;
 
-constexpr StateFormat kFormat{Element::bf16, Element::f32, Element::f32};
+constexpr StateFormat kAsyncFormat{Element::bf16, Element::f32, Element::f32};
 constexpr int kTp = 2;
 constexpr int kDp = 2;
 
@@ -26,21 +26,21 @@ constexpr int kDp = 2;
 template <class Work>
 void on_all(const TempDir& dir, const Disk& disk, const Work& work) {
   together(kTp * kDp, [&](const CheckpointGroup& group) {
-    RankState rank =
-        rank_state(two_layer_llama(), kFormat, kTp, group.member % kTp, kDp, group.member / kTp);
-    fill(rank, kFormat);
+    RankState rank = rank_state(two_layer_llama(), kAsyncFormat, kTp, group.member % kTp, kDp,
+                                group.member / kTp);
+    fill(rank, kAsyncFormat);
     AsyncCheckpoint async(dir.path().string(), {2, 0}, disk, group.member, group.members,
-                          rank.spans, kFormat);
+                          rank.spans, kAsyncFormat);
     work(async, rank, group);
   });
 }
 
 CheckpointContents at_step(std::int64_t step) {
-  return contents_of(two_layer_llama(), kFormat, step);
+  return contents_of(two_layer_llama(), kAsyncFormat, step);
 }
 
-Result<std::optional<FoundCheckpoint>> found_in(const TempDir& dir) {
-  return find_checkpoint(dir.path().string(), at_step(0).run, kFormat);
+Result<std::optional<FoundCheckpoint>> newest_in(const TempDir& dir) {
+  return find_checkpoint(dir.path().string(), at_step(0).run, kAsyncFormat);
 }
 
 TEST_CASE("an asynchronous checkpoint holds the state of its step, whatever happens meanwhile") {
@@ -60,17 +60,17 @@ TEST_CASE("an asynchronous checkpoint holds the state of its step, whatever happ
     CHECK(meetings >= CheckpointWriter::kPhases);
     copies.insert(async.copy().in(kByte));
   });
-  const auto found = found_in(dir);
+  const auto found = newest_in(dir);
   REQUIRE(found.ok());
   REQUIRE(found->has_value());
   CHECK((*found)->contents.progress.step == 3);
-  RankState whole = rank_state(two_layer_llama(), kFormat, 1, 0, 1, 0);
-  REQUIRE(read_checkpoint((*found)->path, kFormat, whole.spans).ok());
-  CHECK(wrong_spans(whole, kFormat) == 0);
+  RankState whole = rank_state(two_layer_llama(), kAsyncFormat, 1, 0, 1, 0);
+  REQUIRE(read_checkpoint((*found)->path, kAsyncFormat, whole.spans).ok());
+  CHECK(wrong_spans(whole, kAsyncFormat) == 0);
   // One copy of every rank's own part: no more than its shard of 14 bytes a parameter.
   double all = 0;
   for (const double bytes : copies) all += bytes;
-  const auto once = static_cast<double>(checkpoint_bytes(two_layer_llama(), kFormat));
+  const auto once = static_cast<double>(checkpoint_bytes(two_layer_llama(), kAsyncFormat));
   CHECK(all > 0.5 * once);
   CHECK(*copies.rbegin() < 0.6 * once);
 }
@@ -125,7 +125,7 @@ TEST_CASE("a full disk in the background is reported by every member, and the on
     CHECK(lacks(error, " are needed, ") == "");
     CHECK(error == errors.front());
   }
-  const auto found = found_in(dir);
+  const auto found = newest_in(dir);
   REQUIRE(found.ok());
   CHECK((*found)->contents.progress.step == 1);
   CHECK(!fs::exists(dir.path() / "step_2.tmp"));

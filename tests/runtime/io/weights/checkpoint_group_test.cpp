@@ -17,12 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 using echelon::test::lacks;
 
-constexpr StateFormat kFormat{Element::bf16, Element::f32, Element::f32};
+constexpr StateFormat kGroupFormat{Element::bf16, Element::f32, Element::f32};
 
 void save_step(const fs::path& directory, std::int64_t step) {
-  RankState rank = rank_state(two_layer_llama(), kFormat, 1, 0, 1, 0);
-  fill(rank, kFormat);
-  REQUIRE(write_checkpoint(directory.string(), contents_of(two_layer_llama(), kFormat, step),
+  RankState rank = rank_state(two_layer_llama(), kGroupFormat, 1, 0, 1, 0);
+  fill(rank, kGroupFormat);
+  REQUIRE(write_checkpoint(directory.string(), contents_of(two_layer_llama(), kGroupFormat, step),
                            rank.spans, {}, {0, 0})
               .ok());
 }
@@ -30,11 +30,11 @@ void save_step(const fs::path& directory, std::int64_t step) {
 /// What each of several members finds, in folders of their own; with the hashes of files as they
 /// see them.
 std::vector<std::string> found_by(const std::vector<fs::path>& folders,
-                                  const StateFormat& format = kFormat) {
+                                  const StateFormat& format = kGroupFormat) {
   std::vector<std::string> out(folders.size());
   together(static_cast<int>(folders.size()), [&](const CheckpointGroup& group) {
     const auto at = static_cast<std::size_t>(group.member);
-    const RunIdentity run = contents_of(two_layer_llama(), kFormat, 0).run;
+    const RunIdentity run = contents_of(two_layer_llama(), kGroupFormat, 0).run;
     const auto found = find_checkpoint(folders[at].string(), run, format, group);
     if (!found)
       out[at] = found.error().message();
