@@ -207,6 +207,11 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
   if (!last_queue) {
     run_threads_.set_activity(
         fmt::format("step {} is over on this queue", options_.first_step + step));
+    if (!run_threads_.directed())
+      rank.over.await([&] { return rank.ended == members || rank.step > step; });
+    // What on_step_end waits for has deadlines of its own, which may be longer: a checkpoint's.
+    constexpr Seconds kNoDeadline{30.0 * 24 * 3600};
+    const LongWait patient(kNoDeadline);
     rank.over.await([&] { return rank.step > step; });
     return !rank.last;
   }

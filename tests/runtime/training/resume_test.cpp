@@ -163,13 +163,14 @@ TEST_CASE("a checkpoint or export that takes longer than the deadline is no hang
   const PlanFile plan = plan_file(small_case(1, 2, 2, 1));
   const TempDir folder;
   RunSettings settings = settings_for(2);
-  settings.timeout = Seconds{0.5};
+  settings.timeout = Seconds{1};
   settings.checkpoint_dir = (folder.path() / "steps").string();
   settings.export_to = (folder.path() / "weights").string();
   RunContext context;
   context.disk = Disk([](std::string_view what, const std::string& path) {
-    const bool slow = path.ends_with("manifest.json") || path.ends_with("model.safetensors.tmp");
-    if (what == "create" && slow) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    const bool slow = path.ends_with("step_2.tmp/manifest.json") ||
+                      path.ends_with("model.safetensors.tmp");
+    if (what == "create" && slow) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
     return 0;
   });
   const Ran ran = run(plan, settings, context);
