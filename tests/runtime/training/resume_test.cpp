@@ -168,8 +168,8 @@ TEST_CASE("a checkpoint or export that takes longer than the deadline is no hang
   settings.export_to = (folder.path() / "weights").string();
   RunContext context;
   context.disk = Disk([](std::string_view what, const std::string& path) {
-    const bool slow = path.ends_with("step_2.tmp/manifest.json") ||
-                      path.ends_with("model.safetensors.tmp");
+    const bool slow =
+        path.ends_with("step_2.tmp/manifest.json") || path.ends_with("model.safetensors.tmp");
     if (what == "create" && slow) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
     return 0;
   });
