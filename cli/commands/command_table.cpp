@@ -149,7 +149,7 @@ const std::vector<Command>& command_table() {
        "of memory, 6 NaN or divergence, 7 lost peer.",
        {"plan --model gpt2-tiny --cluster this-machine --gpus 2 -o plan.json",
         "plan run plan.json --steps 50 --data examples/text.txt",
-        "plan run plan.json --checkpoint-dir checkpoints --resume --report report.json"}},
+        "plan run plan.json --checkpoint-dir checkpoints --resume auto --report report.json"}},
       {"calibrate",
        calibrate_command,
        "",

@@ -48,7 +48,7 @@ std::vector<std::string> steps_in(const fs::path& directory) {
   return names;
 }
 
-TEST_CASE("--resume auto starts, goes on and ends with one and the same command line") {
+TEST_CASE("a run with --resume auto starts, goes on and ends with one and the same command line") {
   const PlanFile plan = plan_file(small_case(1, 2, 2, 1));
   const TempDir folder;
   RunSettings settings = settings_for(7);
