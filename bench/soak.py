@@ -275,7 +275,7 @@ class Soak:
             print(f"| … {what} | {count} |")
         print(f"| survived | {self.faults - len(self.problems)} |")
         print(f"| steps trained | {steps}, a checkpoint every {self.every} |")
-        print(f"| steps computed again | {self.lost_steps}, at most {self.most_lost} at once |")
+        print(f"| steps repeated | {self.lost_steps}, at most {self.most_lost} at once |")
         print(f"| bytes of weights and moments that differ in the end | {different} |")
         print(f"| time | {seconds:.0f} s |")
         for problem in self.problems[:20]:

@@ -30,6 +30,13 @@ StateFormat format_of() {
   return format;
 }
 
+Seconds longest_wait_of(const RunSettings& settings, std::int64_t bytes) {
+  constexpr Seconds kLeast{60};
+  constexpr double kSlowDisk = 20e6;  // bytes per second, of all ranks together: a worn USB disk
+  return std::max(kLeast, settings.timeout.value_or(kLeast)) +
+         Seconds{static_cast<double>(bytes) / kSlowDisk};
+}
+
 /// The states this rank owns: of replicated states only those of the first rank.
 template <class T>
 std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) {
@@ -90,7 +97,10 @@ CheckpointGroup group_of(int rank, int ranks, Processor<T>& processor,
 
 template <class T>
 Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings, const Disk& disk)
-    : plan_(plan), settings_(settings), disk_(disk) {}
+    : plan_(plan),
+      settings_(settings),
+      disk_(disk),
+      longest_wait_(longest_wait_of(settings, checkpoint_bytes(plan.model, format_of<T>()))) {}
 
 template <class T>
 RunIdentity Persistence<T>::identity() const {
@@ -333,14 +343,6 @@ template <class T>
 Status Persistence<T>::export_found() const {
   if (settings_.export_to.empty() || !found_) return Done{};
   return export_checkpoint(found_->path, settings_.export_to, disk_);
-}
-
-template <class T>
-Seconds Persistence<T>::longest_wait() const {
-  constexpr Seconds kLeast{60};
-  constexpr double kSlowDisk = 20e6;  // bytes per second, of all ranks together: a worn USB disk
-  const auto bytes = static_cast<double>(checkpoint_bytes(plan_.model, format_of<T>()));
-  return std::max(kLeast, settings_.timeout.value_or(kLeast)) + Seconds{bytes / kSlowDisk};
 }
 
 template class Persistence<double>;

@@ -63,7 +63,7 @@ class Persistence {
   [[nodiscard]] Status export_found() const;
   /// How long ranks wait for each other in all of this: a minute (or the run's --timeout, if that
   /// is longer) and the time that the bytes of a checkpoint take on a slow disk.
-  [[nodiscard]] Seconds longest_wait() const;
+  [[nodiscard]] Seconds longest_wait() const { return longest_wait_; }
 
  private:
   [[nodiscard]] RunIdentity identity() const;
@@ -76,6 +76,7 @@ class Persistence {
   const PlanFile& plan_;
   const RunSettings& settings_;
   const Disk& disk_;
+  Seconds longest_wait_;
   std::optional<FoundCheckpoint> found_;
   std::optional<HuggingFaceWeights> given_;  ///< --init-from
   std::vector<double> losses_;

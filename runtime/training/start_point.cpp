@@ -62,7 +62,13 @@ StartPoint start_point(const RunSettings& settings, std::int64_t global_batch,
                     "{} samples",
                     resumed->global_batch, global_batch, resumed->samples));
   }
-  if (before != nullptr) note_rates(now, *before, start);
+  if (before != nullptr) {
+    note_rates(now, *before, start);
+  } else if (now.lr_decay_steps == 0) {
+    start.notes.push_back(
+        "its version holds no learning-rate schedule: the decay ends with the last step of this "
+        "run; --lr-decay-steps sets another end");
+  }
   const std::int64_t last = start.samples(start.end, global_batch);
   if (before != nullptr && now.decay_samples < last && now.lr_decay_steps == 0) {
     start.notes.push_back(

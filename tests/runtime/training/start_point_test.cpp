@@ -138,6 +138,7 @@ TEST_CASE("a checkpoint of a version without a schedule resumes by its samples")
   CHECK(rest.sample == 48);
   CHECK(rest.end == 10);
   CHECK(rest.schedule.decay_samples == 48 + 7 * 8);
+  CHECK(lacks(all_of(rest.notes), "its version holds no learning-rate schedule") == "");
 }
 
 }  // namespace
