@@ -131,7 +131,8 @@ std::string size_text(std::int64_t bytes) {
   const auto size = static_cast<double>(bytes);
   if (size >= 1e9) return fmt::format("{:.1f} GB", size / 1e9);
   if (size >= 1e6) return fmt::format("{:.1f} MB", size / 1e6);
-  return fmt::format("{:.1f} kB", size / 1e3);
+  if (size >= 1e3) return fmt::format("{:.1f} kB", size / 1e3);
+  return fmt::format("{} bytes", bytes);
 }
 
 }  // namespace echelon

@@ -65,7 +65,7 @@ class Disk {
   Fault fault_;
 };
 
-/// "12.3 GB", "4.1 MB", "0.3 kB".
+/// "12.3 GB", "4.1 MB", "3.2 kB", "0 bytes".
 [[nodiscard]] std::string size_text(std::int64_t bytes);
 
 }  // namespace echelon

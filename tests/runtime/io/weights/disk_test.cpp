@@ -54,7 +54,8 @@ TEST_CASE("a full disk is reported with the space needed and free") {
 TEST_CASE("sizes are shown in a unit that is not too large for them") {
   CHECK(size_text(12'340'000'000) == "12.3 GB");
   CHECK(size_text(4'100'000) == "4.1 MB");
-  CHECK(size_text(300) == "0.3 kB");
+  CHECK(size_text(3'200) == "3.2 kB");
+  CHECK(size_text(0) == "0 bytes");
 }
 
 }  // namespace
