@@ -53,6 +53,7 @@ class Run:
                        "--resume", "auto"]
             command += ["--async-checkpoints"] if soak.asynchronous else []
             command += ["--launcher", soak.launcher] if soak.launcher != "env" else []
+            command += ["--timeout", "30s"]  # also for processes that never come to the others
             environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
                                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR=soak.folder)
             if rank is not None:
@@ -107,10 +108,14 @@ class Run:
             kill(-process.pid)
 
     def end(self):
-        """Exit code of the first process, once all have ended."""
+        """Exit code of the first process, once all have ended; none if they do not."""
+        try:
+            codes = [process.wait(timeout=120) for process in self.processes]
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            codes = [None]
         errors = self.processes[0].stderr.read()
-        codes = [process.wait(timeout=300) for process in self.processes]
-        self.reader.join(timeout=300)
+        self.reader.join(timeout=120)
         return codes[0], errors
 
     def resumed(self):
@@ -217,6 +222,8 @@ class Soak:
         self.bad = {step: node for step, node in self.bad.items() if there.get(step) == node}
         self.good = {step for step in there
                      if step not in self.bad and (step > newest or step in self.good)}
+        if code is None:
+            self.problems.append(f"processes did not end: {len(run.steps)} steps, {errors}")
         if not killed and code != 0:
             self.problems.append(f"exit code {code}: {errors}")
 
