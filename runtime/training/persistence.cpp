@@ -190,6 +190,7 @@ Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const 
     notes.push_back(fmt::format("resuming from {} after {} steps", found_->path, start_.step));
   }
   notes.insert(notes.end(), start_.notes.begin(), start_.notes.end());
+  start_.notes = notes;
   for (const std::string& note : notes)
     notify({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
   return start_;

@@ -1,6 +1,7 @@
 #include "runtime/training/run.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -173,6 +174,8 @@ Status Run<T>::prepare() {
   Result<StartPoint> start = checkpoints_->find();
   if (!start) return start.error();
   start_ = *std::move(start);
+  if (!start_.notes.empty())
+    report_.environment["start"] = fmt::format("{}", fmt::join(start_.notes, "; "));
   if (start_.step == start_.end) {
     report_.reason = fmt::format("all {} steps were done before", start_.end);
     notify(RunEvent::Kind::note, report_.reason);

@@ -17,7 +17,7 @@ struct StartPoint {
   std::int64_t sample = 0;         ///< the first of that step
   LearningRate rate;               ///< in steps of this run's global batch, counted from sample 0
   RateSchedule schedule;           ///< the same for the next checkpoint
-  std::vector<std::string> notes;  ///< what differs from the run that is resumed
+  std::vector<std::string> notes;  ///< for the user: what is resumed and how it differs
 
   /// Samples seen after `steps` steps of the training.
   [[nodiscard]] std::int64_t samples(std::int64_t steps, std::int64_t global_batch) const {

@@ -187,6 +187,9 @@ TEST_CASE("a damaged latest checkpoint is skipped for the one before it") {
   const Ran reread = run(plan, settings);
   CHECK(lacks(reread.notes(), "skipped a damaged checkpoint") == "");
   CHECK(lacks(reread.notes(), "step_6/exp_avg.safetensors") == "");
+  const std::string start = reread.report.environment.at("start");  // also with --quiet
+  CHECK(lacks(start, "step_6/exp_avg.safetensors") == "");
+  CHECK(lacks(start, "resuming from " + settings.checkpoint_dir + "/step_4 after 4 steps") == "");
   REQUIRE(reread.report.steps.size() == 2);
   CHECK(reread.report.steps.front().step == 4);
   CHECK(reread.report.steps.back().loss == whole.report.steps.back().loss);
