@@ -103,7 +103,7 @@ class Run:
 
     def kill_all(self):
         for process in self.processes:
-            for pid in self.pids("plan-run") + self.pids("mpirun"):
+            for pid in self.pids("plan-run"):
                 kill(pid)
             kill(-process.pid)
 
@@ -261,6 +261,9 @@ class Soak:
             if whole.steps.get(step) != loss:
                 self.problems.append(f"step {step}: {loss}, undisturbed {whole.steps.get(step)}")
         different = 0
+        if not os.path.isdir(os.path.join(self.directory, f"step_{steps}")):
+            self.problems.append(f"no checkpoint of step {steps} in the end: {last.notes}")
+            return steps, different
         for name in sorted(os.listdir(os.path.join(self.folder, "undisturbed", f"step_{steps}"))):
             if not name.endswith(".safetensors"):
                 continue
@@ -293,7 +296,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("plan", help="the program plan, next to plan-run")
     parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--launcher", choices=["local", "mpi", "env"], default="local")
+    parser.add_argument("--launcher", choices=["local", "env"], default="local")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--every", type=int, default=2, help="steps between checkpoints")
     parser.add_argument("--async", dest="asynchronous", action="store_true")
