@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,9 +34,18 @@ namespace {
 using namespace echelon;
 
 volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t orphaned = 0;
+/// Of `plan`, which sends a signal when it dies (PR_SET_PDEATHSIG).
+pid_t parent = 0;
 
-/// The first signal ends the run after its step, the second at once.
+/// The first signal ends the run after its step, the second at once. That `plan` has died is no
+/// second request: mpirun kills it a second after its own SIGTERM.
 void on_signal(int signal) {
+  if (orphaned == 0 && getppid() != parent) {
+    orphaned = 1;
+    if (interrupted == 0) interrupted = kOrphaned;
+    return;
+  }
   if (interrupted != 0) _exit(128 + signal);
   interrupted = signal;
 }
@@ -77,7 +88,9 @@ class Part {
     if (!env_) return Done{};
     const Status fits = check_launch(launch_, static_cast<int>(plan.plan.gpus()));
     if (!fits) return fits;
-    context.connect = [rendezvous = rendezvous_of(plan, settings, launch_)](
+    const auto corrupt = std::make_shared<std::atomic<bool>>(false);
+    context.corrupt_message = [corrupt] { *corrupt = true; };
+    context.connect = [rendezvous = rendezvous_of(plan, settings, launch_, corrupt)](
                           RunThreads& run_threads, const ParallelPlan& degrees,
                           const ModelSpec& model) {
       return tcp::world(run_threads, degrees, model, rendezvous);
@@ -117,8 +130,10 @@ class Part {
     if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(2));
   }
   static tcp::Rendezvous rendezvous_of(const PlanFile& plan, const RunSettings& settings,
-                                       const Launch& launch) {
+                                       const Launch& launch,
+                                       std::shared_ptr<std::atomic<bool>> corrupt) {
     tcp::Rendezvous rendezvous;
+    rendezvous.corrupt = std::move(corrupt);
     rendezvous.rank = launch.rank;
     rendezvous.size = launch.size;
     rendezvous.address = launch.master_address;
@@ -249,7 +264,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
+  parent = getppid();
   if (!times) {
+    std::signal(SIGHUP, on_signal);
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     std::signal(SIGUSR1, on_signal);  // the signal that mpirun forwards

@@ -109,6 +109,11 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
     if (!time) return time.error();
     s.timeout = *time;
   }
+  if (const Setting* inject = settings.find("inject")) {
+    const Result<std::vector<InjectedFault>> faults = parse_faults(inject->value, inject->where);
+    if (!faults) return faults.error();
+    s.inject = *faults;
+  }
   if (flags.error()) return *flags.error();
   return s;
 }

@@ -241,6 +241,10 @@ const std::vector<Flag>& flag_table() {
        .help = "timeout before a stalled run is aborted; default: follows from the prediction",
        .groups = kRun,
        .aliases = "deadline"},
+      {"inject", "FAULT@RANK:STEP",
+       "commit this fault, to see how it is reported: stop, kill, slow, nan, corrupt, disk-full, "
+       "skip, mismatch or oom; several with commas",
+       kRun},
       {"report", "FILE.json", "write the run report", kRun, kNotLayered},
       {"trace", "FILE.json",
        "write the executed and the simulated step as a trace for Perfetto or Chrome", kRun,

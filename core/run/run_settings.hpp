@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/result.hpp"
 #include "core/base/units.hpp"
+#include "core/run/fault.hpp"
 
 namespace echelon {
 
@@ -44,6 +46,8 @@ struct RunSettings {
   std::optional<int> events;       ///< file descriptor for one JSON object per line
   int cores = 0;                   ///< cores this run may use; 0: all
   std::optional<Seconds> timeout;  ///< longest wait for a peer; default: from the prediction
+
+  std::vector<InjectedFault> inject;  ///< faults to commit on purpose
 
   bool operator==(const RunSettings&) const = default;
 };

@@ -30,7 +30,8 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"decoupled", s.decoupled},
            {"max_grad_norm", s.max_grad_norm},
            {"noise_every", s.noise_every},
-           {"cores", s.cores}};
+           {"cores", s.cores},
+           {"inject", to_text(s.inject)}};
   if (s.events) out["events"] = *s.events;
   if (s.timeout) out["timeout_seconds"] = s.timeout->in(kSecond);
   return out.dump(2) + "\n";
@@ -68,6 +69,10 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   if (reader.has("events")) s.events = static_cast<int>(reader.integer("events", 0, 1 << 20));
   s.cores = static_cast<int>(reader.integer("cores", 0, 1 << 20));
   if (reader.has("timeout_seconds")) s.timeout = Seconds{reader.number("timeout_seconds", 0)};
+  const Result<std::vector<InjectedFault>> faults =
+      parse_faults(reader.string("inject"), std::string(where) + " at /inject");
+  if (!faults) return faults.error();
+  s.inject = *faults;
   reader.ignore({"events", "timeout_seconds"});
   if (const Status read = reader.finish(); !read) return read.error();
   return s;

@@ -12,17 +12,19 @@
 #include <utility>
 
 #include "core/base/content_hash.hpp"
-#include "core/schedule/schedule_check.hpp"
 #include "core/version.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/executor/executor.hpp"
-#include "runtime/io/data/samples.hpp"
 #include "runtime/threads/clock.hpp"
+#include "runtime/threads/watchdog.hpp"
+#include "runtime/training/failure_report.hpp"
+#include "runtime/training/faulty_device.hpp"
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
 #include "runtime/training/machine_load.hpp"
 #include "runtime/training/persistence.hpp"
+#include "runtime/training/run_inputs.hpp"
 #include "runtime/training/training_device.hpp"
 
 namespace echelon {
@@ -32,12 +34,6 @@ namespace {
 constexpr std::int64_t kWarmUp = 2;
 /// Measured steps that are kept, to choose the median one from.
 constexpr std::size_t kKept = 64;
-
-Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
-  constexpr Seconds kMin{60};
-  constexpr double kSlack = 20;
-  return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
-}
 
 Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
                      const Samples& samples) {
@@ -107,7 +103,9 @@ class Run {
   bool on_step_end(const StepEnd& over);
   void report_step(const StepEnd& over, const StepResult& result);
   void collect(const StepEnd& over);
-  bool agreed(int rank, bool yes);
+  bool agreed(int rank, bool yes) { return largest(rank, yes ? 1 : 0) != 0; }
+  std::int32_t largest(int rank, std::int32_t number);
+  [[nodiscard]] std::int32_t request_of(int rank) const;
   void checkpoint(int rank, std::int64_t done);
 
   const PlanFile& plan_;
@@ -118,7 +116,9 @@ class Run {
   ProcessGrid grid_;
   RunThreads run_threads_;
   std::unique_ptr<Backend<T>> backend_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<TrainingDevice<T>> device_;
+  std::unique_ptr<FaultyDevice> faulty_;  ///< around it, with --inject
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Persistence<T>> persistence_;
   std::int64_t first_ = 0;  ///< step this run begins with
@@ -194,8 +194,19 @@ Status Run<T>::prepare() {
   warm_ = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
   options.measured = [this](std::int64_t step) { return step >= warm_; };
   options.on_step_end = [this](const StepEnd& over) { return on_step_end(over); };
-  executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device_, options);
+  Device* device = device_.get();
+  if (!settings_.inject.empty()) {
+    faulty_ = std::make_unique<FaultyDevice>(
+        run_threads_, *device_, backend_->world(), settings_.inject, first_,
+        FaultyDevice::Means{[this](int rank) { device_->make_nan(rank); },
+                            context_.corrupt_message});
+    device = faulty_.get();
+  }
+  executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device, options);
   executor_->add_threads();
+  watchdog_ =
+      std::make_unique<Watchdog>(run_threads_, here.front(), grid_.ranks(),
+                                 backend_->world().status_link(), timeout_of(plan_, settings_));
   notify(RunEvent::Kind::started, started());
   last_over_ = steady_now();
   if (warm_ == 0) before_ = core_time();
@@ -210,13 +221,21 @@ std::string Run<T>::started() const {
   return text;
 }
 
-/// Whether the condition holds on any rank; all get the same answer.
+/// The largest number of any rank; all get the same.
 template <class T>
-bool Run<T>::agreed(int rank, bool yes) {
-  std::int32_t flag = yes ? 1 : 0;
+std::int32_t Run<T>::largest(int rank, std::int32_t number) {
   Communicator& all = backend_->world().at(rank, GroupRole::control);
-  if (all.size() > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
-  return flag != 0;
+  if (all.size() > 1) all.all_reduce(&number, 1, Element::i32, Reduction::max);
+  return number;
+}
+
+/// Whether the run is to end after this step. 0: no; 1: on request; 2 + rank: because the program
+/// that started this rank has died.
+template <class T>
+std::int32_t Run<T>::request_of(int rank) const {
+  if (context_.interrupted == nullptr || *context_.interrupted == 0) return 0;
+  const bool one_of_several = backend_->world().local_ranks().size() == 1 && grid_.ranks() > 1;
+  return *context_.interrupted == kOrphaned && one_of_several ? 2 + rank : 1;
 }
 
 template <class T>
@@ -233,8 +252,8 @@ bool Run<T>::on_step_end(const StepEnd& over) {
                                                    " was not executed just once");
   }
   if (over.rank == 0) report_step(over, result);
-  const bool interrupted =
-      agreed(over.rank, context_.interrupted != nullptr && *context_.interrupted != 0);
+  const std::int32_t request = largest(over.rank, request_of(over.rank));
+  const bool interrupted = request > 0;
   const std::int64_t done = first_ + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
   const bool diverged = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
@@ -247,6 +266,12 @@ bool Run<T>::on_step_end(const StepEnd& over) {
           over.rank, device_->states(over.rank), backend_->at(over.rank),
           [&](bool fine) { return !agreed(over.rank, !fine); }, grid_.ranks());
       if (!written) throw RunFailure(written.error());
+    }
+    if (request > 1) {
+      throw RunFailure(RunFailure::Kind::peer_lost,
+                       fmt::format("rank {} is gone: its plan was killed; the run ended after step "
+                                   "{}",
+                                   request - 2, first_ + over.step));
     }
     if (over.rank == backend_->world().local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
@@ -288,6 +313,8 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
 
 template <class T>
 void Run<T>::checkpoint(int rank, std::int64_t done) {
+  const Status space = check_disk_fault(settings_.inject, rank, done, settings_.checkpoint_dir);
+  if (!space) throw RunFailure(space.error());
   const Status written =
       persistence_->write(rank, grid_.ranks(), done, device_->states(rank), backend_->at(rank),
                           [&](bool fine) { return !agreed(rank, !fine); });
@@ -326,22 +353,7 @@ template <class T>
 void Run<T>::failed(const RunFailure& failure) {
   run_threads_.stop(failure);
   if (backend_) backend_->give_up();
-  using End = RunReport::End;
-  report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
-  report_.reason = failure.what();
-  if (const auto* lack = dynamic_cast<const OutOfMemory*>(&failure)) {
-    MemoryBreakdown largest;  // of any stage: which one it was is in the reason
-    for (const MemoryBreakdown& stage : plan_.predicted.stages) {
-      if (stage.total() > largest.total()) largest = stage;
-    }
-    report_.reason += fmt::format("; predicted: {:.1f} MiB of it, {:.1f} MiB in total",
-                                  (largest.*lack->part()).in(1_MiB), largest.total().in(1_MiB));
-    if (lack->available()) {
-      report_.reason += fmt::format(", available: {:.1f} MiB", lack->available()->in(1_MiB));
-      report_.environment["memory available"] = fmt::format("{:.0f}", lack->available()->in(kByte));
-    }
-  }
-  report_.environment["failure"] = name_of(failure.kind());
+  report_failure(failure, plan_, report_);
 }
 
 template <class T>
@@ -354,42 +366,19 @@ void Run<T>::finish() {
   notify(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 
-/// Prefixes the location with the flag concerned.
-Error of_flag(const char* flag, Error error) {
-  error.where = std::string(flag) + ": " + error.where;
-  return error;
-}
-
 }  // namespace
 
 Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
                            const RunContext& context) {
   if (const Status ok = check_executable(plan, settings.backend); !ok) return ok.error();
-  const Result<Schedule> schedule = parse_schedule_text(plan.program, settings.plan);
+  const Status faults =
+      check_faults(settings.inject, static_cast<int>(plan.plan.gpus()), settings.backend,
+                   context.corrupt_message != nullptr, !settings.checkpoint_dir.empty());
+  if (!faults) return faults.error();
+  const Result<Schedule> schedule = schedule_of(plan, settings.plan);
   if (!schedule) return schedule.error();
-  if (const auto faults = check_schedule(*schedule); !faults.empty()) {
-    return input_error(settings.plan, "an invalid program: " + faults.front().what,
-                       "a program as plan writes it", "write the plan again");
-  }
-  const ParallelPlan& degrees = plan.plan;
-  const std::int64_t microbatches = degrees.microbatches_rounded_up(plan.job.global_batch);
-  if (schedule->ranks != degrees.pp || schedule->chunks != degrees.vpp ||
-      schedule->microbatches != microbatches) {
-    const auto rejected = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
-      return fmt::format("{} pipeline ranks, {} chunks each, {} microbatches", ranks, chunks,
-                         count);
-    };
-    return input_error(
-        settings.plan,
-        "a program for " + rejected(schedule->ranks, schedule->chunks, schedule->microbatches),
-        rejected(degrees.pp, degrees.vpp, microbatches), "write the plan again");
-  }
-  Result<std::unique_ptr<TokenSource>> source =
-      open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
-  if (!source) return of_flag("--data", source.error());
-  const Result<Samples> samples =
-      Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
-  if (!samples) return of_flag("--data", samples.error());
+  const Result<Samples> samples = samples_of(plan, settings);
+  if (!samples) return samples.error();
   if (plan.job.precision.compute == Dtype::bf16)
     return Run<Bfloat16>(plan, settings, context, *schedule, *samples).run();
   if (plan.job.precision.compute == Dtype::fp64)

@@ -15,6 +15,9 @@
 
 namespace echelon {
 
+/// RunContext::interrupted when the program that started this process has died.
+inline constexpr std::sig_atomic_t kOrphaned = -1;
+
 /// The environment of a run.
 struct RunContext {
   /// Connects the ranks of this process with all others; called once, before the first step.
@@ -26,9 +29,12 @@ struct RunContext {
                                                            const PlanFile&)>
       cuda = load_cuda_backend;
   std::function<void(const RunEvent&)> notify = [](const RunEvent&) {};
-  /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested.
+  /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested;
+  /// on kOrphaned in one of several processes as a run that has lost this process.
   const volatile std::sig_atomic_t* interrupted = nullptr;
   int cores = 1;  ///< of this machine; its ranks share them
+  /// Changes a byte of the next message that this process sends; null: it sends none itself.
+  std::function<void()> corrupt_message;
 };
 
 /// Executes the plan. The report is complete for the process of rank 0, however the run ended;

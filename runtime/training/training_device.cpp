@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "runtime/threads/clock.hpp"
@@ -279,6 +280,13 @@ void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
     for (FlatState<T>& flat : each.states->flat_states())
       each.states->update(on, flat, optimizer, &r.sums->scale);
   }
+}
+
+template <class T>
+void TrainingDevice<T>::make_nan(int rank) {
+  RankState& r = state(rank);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  r.processor.on(Queue::reduce).upload(&nan, &r.sums->squares, sizeof nan);
 }
 
 template <class T>

@@ -65,6 +65,8 @@ class TrainingDevice : public Device {
   /// The global number of the executor's step 0.
   void start_at(std::int64_t step) { first_step_ = step; }
   [[nodiscard]] StepResult result(int rank) const;
+  /// Makes the rank's gradient norm NaN, when its norm is due (`--inject nan`).
+  void make_nan(int rank);
   [[nodiscard]] const MemoryBreakdown& held(int rank) const;
   [[nodiscard]] std::vector<OptimizerState<T>*> states(int rank);
   [[nodiscard]] Processor<T>& processor(int rank) { return backend_.at(rank); }

@@ -2,7 +2,9 @@
 // addresses of the others; then each pair is connected.
 #pragma once
 
+#include <atomic>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ struct Rendezvous {
   std::string settings;  ///< text of the settings, likewise
   Seconds limit{300};    ///< to wait for the others
   const volatile std::sig_atomic_t* interrupted = nullptr;
+  std::shared_ptr<std::atomic<bool>> corrupt;  ///< TcpTransport::corrupt_when
 };
 
 struct Connected {

@@ -92,6 +92,7 @@ class HangingWorld final : public World {
     if (rank == rank_ && role == role_) return *absent_;
     return inner_->at(rank, role);
   }
+  [[nodiscard]] StatusLink* status_link() override { return inner_->status_link(); }
 
  private:
   std::unique_ptr<World> inner_;
