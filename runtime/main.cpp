@@ -150,6 +150,7 @@ class Part {
     RunSettings common = settings;
     common.plan.clear();
     common.report.clear();
+    common.user_report.clear();
     common.events.reset();
     common.cores = 0;
     common.timeout.reset();
@@ -183,7 +184,9 @@ int run(const RunSettings& settings, const Part& part) {
   if (!report) return part.exit_with(part.fail(report.error()), false);
   const bool together = !report->environment.contains("failure");
   if (part.leads()) {
-    const Status written = write_file(settings.report, run_report_to_json(*report));
+    Status written = write_file(settings.report, run_report_to_json(*report));
+    if (written && interrupted != 0 && !settings.user_report.empty())
+      written = write_file(settings.user_report, run_report_to_json(*report));
     if (!written) return part.exit_with(part.fail(written.error()), false);
   } else if (!together) {
     part.report_failure(report->reason);

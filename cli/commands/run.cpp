@@ -274,6 +274,7 @@ Result<CommandResult> run_command(const CommandContext& context) {
   if (!temp_dir) return temp_dir.error();
   settings->plan = temp_dir->file("plan.json");
   settings->report = temp_dir->file("report.json");
+  if (leads) settings->user_report = context.arguments.value("report").value_or("");
   const std::string settings_path = temp_dir->file("settings.json");
   const int ranks = static_cast<int>(ready.candidate.plan.gpus());
   if (*launch) {

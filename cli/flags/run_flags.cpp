@@ -98,6 +98,8 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.count("lr-decay-steps", 1, s.lr_decay_steps);
   flags.number("weight-decay", 0, 1, s.weight_decay);
   flags.number("max-grad-norm", 0, 1e9, s.max_grad_norm);
+  flags.count("max-skipped-steps", 0, s.max_skipped_steps);
+  flags.text("flight-recorder", s.flight_recorder);
   s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
   s.backend = flags.choice("backend", {"cpu", "cuda"});
   s.launcher = flags.choice("launcher", {"local", "mpi", "env"});

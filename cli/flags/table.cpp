@@ -112,6 +112,9 @@ const std::vector<Flag>& flag_table() {
        "recompute, offload",
        kSearch, true, false, names_to_forbid()},
       // Explanation
+      {"failure", "DIR",
+       "explain a failed run from the flight records in this folder, without a plan", kExplain,
+       kNotLayered},
       {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
        kNotLayered},
       // Validation
@@ -235,12 +238,22 @@ const std::vector<Flag>& flag_table() {
        .help = "gradient norm to clip at, 0 for no clipping; default: 1",
        .groups = kRun,
        .aliases = "clip"},
+      {"max-skipped-steps", "N",
+       "steps in a row that may be skipped because gradients are NaN or infinite; one more ends "
+       "the "
+       "run; default: 3",
+       kRun},
       {"cores", "N", "processor cores the run may use; default: all", kRun},
       {.name = "timeout",
        .value = "TIME",
        .help = "timeout before a stalled run is aborted; default: follows from the prediction",
        .groups = kRun,
        .aliases = "deadline"},
+      {"flight-recorder", "DIR",
+       "keep what each rank did last in this folder, for plan explain --failure; default: flight "
+       "in "
+       "the folder of the checkpoints, if there is one",
+       kRun},
       {"inject", "FAULT@RANK:STEP",
        "commit this fault, to see how it is reported: stop, kill, slow, nan, corrupt, disk-full, "
        "skip, mismatch or oom; several with commas",

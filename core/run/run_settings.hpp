@@ -17,8 +17,9 @@ namespace echelon {
 /// Everything a run needs in addition to the plan. Paths are as the user gave them; empty: not
 /// requested.
 struct RunSettings {
-  std::string plan;    ///< plan file
-  std::string report;  ///< file for the run report
+  std::string plan;         ///< plan file
+  std::string report;       ///< file for the run report, read by `plan`
+  std::string user_report;  ///< that of --report: kept even if `plan` is killed meanwhile
   std::string backend = "cpu";
   std::string launcher = "local";  ///< or "mpi", "env" (core/run/launch.hpp)
   std::int64_t steps = 20;         ///< steps of this run, counted from the resumed one
@@ -39,14 +40,16 @@ struct RunSettings {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
-  bool decoupled = true;          ///< AdamW; else Adam with the decay in the gradient
-  double max_grad_norm = 1;       ///< gradient norm to clip at; 0: no clipping
-  std::int64_t noise_every = 10;  ///< steps between estimates of the gradient noise; 0: never
+  bool decoupled = true;               ///< AdamW; else Adam with the decay in the gradient
+  double max_grad_norm = 1;            ///< gradient norm to clip at; 0: no clipping
+  std::int64_t max_skipped_steps = 3;  ///< in a row, for gradients that are NaN or infinite
+  std::int64_t noise_every = 10;       ///< steps between estimates of the gradient noise; 0: never
 
   std::optional<int> events;       ///< file descriptor for one JSON object per line
   int cores = 0;                   ///< cores this run may use; 0: all
   std::optional<Seconds> timeout;  ///< longest wait for a peer; default: from the prediction
 
+  std::string flight_recorder;  ///< folder for what each rank did last (core/run/flight_record.hpp)
   std::vector<InjectedFault> inject;  ///< faults to commit on purpose
 
   bool operator==(const RunSettings&) const = default;

@@ -9,6 +9,7 @@ namespace echelon {
 std::string run_settings_to_json(const RunSettings& s) {
   Json out{{"plan", s.plan},
            {"report", s.report},
+           {"user_report", s.user_report},
            {"backend", s.backend},
            {"launcher", s.launcher},
            {"steps", s.steps},
@@ -29,7 +30,9 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"weight_decay", s.weight_decay},
            {"decoupled", s.decoupled},
            {"max_grad_norm", s.max_grad_norm},
+           {"max_skipped_steps", s.max_skipped_steps},
            {"noise_every", s.noise_every},
+           {"flight_recorder", s.flight_recorder},
            {"cores", s.cores},
            {"inject", to_text(s.inject)}};
   if (s.events) out["events"] = *s.events;
@@ -45,6 +48,7 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   RunSettings s;
   s.plan = reader.string("plan");
   s.report = reader.string("report");
+  s.user_report = reader.string("user_report");
   s.backend = reader.choice("backend", {"cpu", "cuda"});
   s.launcher = reader.choice("launcher", {"local", "mpi", "env"});
   s.steps = reader.integer("steps", 1, kMany);
@@ -65,6 +69,8 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.weight_decay = reader.number("weight_decay", 0);
   s.decoupled = reader.boolean("decoupled");
   s.max_grad_norm = reader.number("max_grad_norm", 0);
+  s.max_skipped_steps = reader.integer("max_skipped_steps", 0, kMany);
+  s.flight_recorder = reader.string("flight_recorder");
   s.noise_every = reader.integer("noise_every", 0, kMany);
   if (reader.has("events")) s.events = static_cast<int>(reader.integer("events", 0, 1 << 20));
   s.cores = static_cast<int>(reader.integer("cores", 0, 1 << 20));

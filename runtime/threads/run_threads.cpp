@@ -146,7 +146,7 @@ void RunThreads::rethrow() {
 void RunThreads::set_activity(const std::string& what, std::uint64_t order) {
   EXPECTS(this_member, "only run threads have an activity");
   Member& self = *std::next(members_.begin(), *this_member);
-  if (log_ && self.rank) log_(*self.rank, self.name, what);
+  if (log_ && self.rank) log_({*self.rank, self.name, order, what, {}});
   self.since.store(steady_now().in(kSecond), std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   self.at = what;
@@ -158,13 +158,15 @@ void RunThreads::note_wait(const DescribeWait& waiting) {
   WaitDescription now = waiting();
   Member& self = *std::next(members_.begin(), *this_member);
   std::string at;
+  std::uint64_t order = 0;
   {
     const std::lock_guard lock(mutex_);
     if (self.noted && self.noted->text == now.text) return;
-    self.noted = std::move(now);
-    at = self.at + ", " + self.noted->text;
+    self.noted = now;
+    at = self.at + ", " + now.text;
+    order = self.order;
   }
-  if (log_ && self.rank) log_(*self.rank, self.name, at);
+  if (log_ && self.rank) log_({*self.rank, self.name, order, at, now.missing});
 }
 
 std::vector<RankProgress> RunThreads::progress() {

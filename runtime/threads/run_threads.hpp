@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/units.hpp"
+#include "core/run/rank_status.hpp"
 #include "runtime/threads/failure.hpp"
 
 namespace echelon {
@@ -29,21 +30,6 @@ struct WaitDescription {
   std::vector<int> missing;
 };
 using DescribeWait = std::function<WaitDescription()>;
-
-/// The state of one rank of this process.
-struct RankProgress {
-  enum class State : std::int32_t {
-    idle,   ///< waits for itself, or has ended
-    works,  ///< one of its queues waits for nobody
-    waits   ///< for other ranks
-  };
-  int rank = 0;
-  State state = State::idle;
-  std::uint64_t order = 0;   ///< place of `at` in the run: later activities have larger numbers
-  Seconds lasting;           ///< how long the state has lasted
-  std::string at;            ///< activity, with what it waits for
-  std::vector<int> missing;  ///< of `waits`
-};
 
 /// Threads that start together and stop together: an exception in one wakes all others, whose next
 /// wait throws as well. In a *directed* run one thread runs at a time, and `pick_next` chooses
@@ -81,7 +67,14 @@ class RunThreads {
   /// member runs.
   void set_accuser(std::function<std::string()> accuser) { accuser_ = std::move(accuser); }
   /// Receives every activity and wait of a member with a rank. Set while no member runs.
-  using Log = std::function<void(int rank, const std::string& member, const std::string& what)>;
+  struct LogEntry {
+    int rank;
+    const std::string& member;
+    std::uint64_t order;
+    const std::string& what;
+    const std::vector<int>& missing;  ///< ranks that it waits for
+  };
+  using Log = std::function<void(const LogEntry&)>;
   void set_log(Log log) { log_ = std::move(log); }
   /// For events without a monitor, such as messages of other processes: polls `ready()` with
   /// increasing back-off. Throws when the run stops or the deadline passes; `waiting` as in

@@ -7,42 +7,15 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
+#include "core/run/rank_status.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
-
-/// The state of one rank, as known to the one who judges.
-struct RankStatus {
-  RankProgress progress;
-  Seconds silent;  ///< since the last sign of life of its process; 0 in this one
-};
-
-/// The rank that holds up the run.
-struct Suspect {
-  enum class Why : std::int32_t {
-    silent,  ///< nothing arrives from its process: it is stopped, or its machine is
-    works,   ///< others wait for it, and it waits for nobody
-    absent   ///< a wait names it, and it is elsewhere
-  };
-  int rank = 0;
-  Why why = Why::silent;
-  Seconds lasting;   ///< of `silent` and `works`
-  std::string what;  ///< what it does; of `absent`: what it has not joined
-};
-/// "rank 2 has sent nothing for 8.0 s, last seen at step 44 #13 forward c0 m1"
-[[nodiscard]] std::string describe(const Suspect& suspect);
-
-/// A process that has sent nothing for longer than `patience` is the suspect, else the rank that
-/// has worked longest, for longer than that; else the first that the earliest wait of the run
-/// misses, where possible one that does not wait at that place or before it itself.
-/// Checked by: tests/runtime/threads/watchdog_test.cpp.
-[[nodiscard]] std::optional<Suspect> judge(std::span<const RankStatus> ranks, Seconds patience);
 
 /// A sign of life: the state of a rank, or the suspect of rank 0.
 struct StatusMessage {

@@ -96,16 +96,15 @@ Status check_faults(const std::vector<InjectedFault>& faults, int ranks, std::st
   return Done{};
 }
 
-Status check_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
-                        const std::string& folder) {
+void throw_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
+                      const std::string& folder) {
   for (const InjectedFault& fault : faults) {
     if (fault.kind != FaultKind::disk_full || fault.rank != rank || steps <= fault.step) continue;
-    return environment_error(folder,
-                             fmt::format("rank {} cannot write its part of step {}: {}", rank,
-                                         steps, std::strerror(ENOSPC)),
-                             "injected by --inject");
+    throw RunFailure(environment_error(folder,
+                                       fmt::format("rank {} cannot write its part of step {}: {}",
+                                                   rank, steps, std::strerror(ENOSPC)),
+                                       "injected by --inject"));
   }
-  return Done{};
 }
 
 }  // namespace echelon

@@ -56,9 +56,9 @@ class FaultyDevice final : public Device {
 [[nodiscard]] Status check_faults(const std::vector<InjectedFault>& faults, int ranks,
                                   std::string_view backend, bool corrupts, bool checkpoints);
 
-/// The error of the rank whose disk is full by --inject, when it writes the checkpoint after
-/// `steps` steps.
-[[nodiscard]] Status check_disk_fault(const std::vector<InjectedFault>& faults, int rank,
-                                      std::int64_t steps, const std::string& folder);
+/// Throws for the rank whose disk is full by --inject, when it writes the checkpoint after `steps`
+/// steps.
+void throw_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
+                      const std::string& folder);
 
 }  // namespace echelon

@@ -16,8 +16,8 @@
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/threads/clock.hpp"
+#include "runtime/threads/flight_recorder.hpp"
 #include "runtime/threads/watchdog.hpp"
-#include "runtime/training/failure_report.hpp"
 #include "runtime/training/faulty_device.hpp"
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
@@ -25,6 +25,7 @@
 #include "runtime/training/machine_load.hpp"
 #include "runtime/training/persistence.hpp"
 #include "runtime/training/run_inputs.hpp"
+#include "runtime/training/run_messages.hpp"
 #include "runtime/training/training_device.hpp"
 
 namespace echelon {
@@ -71,7 +72,8 @@ class Run {
         schedule_(schedule),
         samples_(samples),
         grid_(plan.plan),
-        run_threads_(timeout_of(plan, settings)) {}
+        run_threads_(timeout_of(plan, settings)),
+        watch_(settings.max_skipped_steps) {}
 
   Result<RunReport> run() {
     try {
@@ -94,7 +96,6 @@ class Run {
   /// Everything that can fail before the first step and is reported as invalid input.
   Status prepare();
   Status connect();
-  [[nodiscard]] std::string started() const;
   void notify(RunEvent::Kind kind, const std::string& text) const {
     context_.notify({.kind = kind, .step = {}, .of = 0, .text = text});
   }
@@ -104,6 +105,7 @@ class Run {
   void report_step(const StepEnd& over, const StepResult& result);
   void collect(const StepEnd& over);
   bool agreed(int rank, bool yes) { return largest(rank, yes ? 1 : 0) != 0; }
+  bool has_learned_nothing(const StepEnd& over, const StepResult& result);
   std::int32_t largest(int rank, std::int32_t number);
   [[nodiscard]] std::int32_t request_of(int rank) const;
   void checkpoint(int rank, std::int64_t done);
@@ -116,6 +118,7 @@ class Run {
   ProcessGrid grid_;
   RunThreads run_threads_;
   std::unique_ptr<Backend<T>> backend_;
+  FlightRecorders recorders_;
   std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<TrainingDevice<T>> device_;
   std::unique_ptr<FaultyDevice> faulty_;  ///< around it, with --inject
@@ -128,6 +131,7 @@ class Run {
 
   std::mutex mutex_;  ///< guards what ranks of this process share below
   std::map<int, std::vector<StepTimes>> kept_;
+  std::map<int, std::int64_t> learned_;  ///< by rank: steps that changed the weights
 
   // Of the first rank here; complete where that is rank 0.
   RunReport report_;
@@ -204,21 +208,16 @@ Status Run<T>::prepare() {
   }
   executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device, options);
   executor_->add_threads();
+  const Status recorded =
+      recorders_.open(run_threads_, flight_folder_of(settings_), here, grid_.ranks());
+  if (!recorded) return recorded;
   watchdog_ =
       std::make_unique<Watchdog>(run_threads_, here.front(), grid_.ranks(),
                                  backend_->world().status_link(), timeout_of(plan_, settings_));
-  notify(RunEvent::Kind::started, started());
+  notify(RunEvent::Kind::started, started_text(report_));
   last_over_ = steady_now();
   if (warm_ == 0) before_ = core_time();
   return Done{};
-}
-
-template <class T>
-std::string Run<T>::started() const {
-  const auto threads = report_.environment.find("threads per rank");
-  std::string text = fmt::format("{} on {} ranks", plan_.model.name, grid_.ranks());
-  if (threads != report_.environment.end()) text += ", " + threads->second + " threads each";
-  return text;
 }
 
 /// The largest number of any rank; all get the same.
@@ -236,6 +235,16 @@ std::int32_t Run<T>::request_of(int rank) const {
   if (context_.interrupted == nullptr || *context_.interrupted == 0) return 0;
   const bool one_of_several = backend_->world().local_ranks().size() == 1 && grid_.ranks() > 1;
   return *context_.interrupted == kOrphaned && one_of_several ? 2 + rank : 1;
+}
+
+/// Every step until now was skipped: the weights may be NaN themselves, and are those from before.
+/// The same on all ranks.
+template <class T>
+bool Run<T>::has_learned_nothing(const StepEnd& over, const StepResult& result) {
+  const std::lock_guard lock(mutex_);
+  std::int64_t& learned = learned_[over.rank];
+  if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) ++learned;
+  return learned == 0;
 }
 
 template <class T>
@@ -256,8 +265,8 @@ bool Run<T>::on_step_end(const StepEnd& over) {
   const bool interrupted = request > 0;
   const std::int64_t done = first_ + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
-  const bool diverged = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
   last = last || interrupted;
+  const bool diverged = has_learned_nothing(over, result);
   if (!settings_.checkpoint_dir.empty() && (due || last) && !diverged) checkpoint(over.rank, done);
   if (last) {
     collect(over);
@@ -301,7 +310,7 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   }
   const LossWatch::Assessment assessment = watch_.assess(step.loss, step.gradient_norm);
   if (assessment.level != LossWatch::Level::fine) step.notes.push_back(assessment.what);
-  persistence_->remember(step.loss);
+  if (std::isfinite(step.loss)) persistence_->remember(step.loss);
   report_.steps.push_back(step);
   context_.notify(
       {.kind = RunEvent::Kind::step, .step = step, .of = first_ + settings_.steps, .text = {}});
@@ -313,8 +322,7 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
 
 template <class T>
 void Run<T>::checkpoint(int rank, std::int64_t done) {
-  const Status space = check_disk_fault(settings_.inject, rank, done, settings_.checkpoint_dir);
-  if (!space) throw RunFailure(space.error());
+  throw_disk_fault(settings_.inject, rank, done, settings_.checkpoint_dir);
   const Status written =
       persistence_->write(rank, grid_.ranks(), done, device_->states(rank), backend_->at(rank),
                           [&](bool fine) { return !agreed(rank, !fine); });
@@ -354,15 +362,18 @@ void Run<T>::failed(const RunFailure& failure) {
   run_threads_.stop(failure);
   if (backend_) backend_->give_up();
   report_failure(failure, plan_, report_);
+  recorders_.end(&failure);
 }
 
 template <class T>
 void Run<T>::finish() {
   report_.noise = noise_.estimate();
+  if (watch_.skipped() > 0) report_.environment["skipped steps"] = std::to_string(watch_.skipped());
   if (!report_.steps.empty()) {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
                                   settings_.learning_rate);
   }
+  if (report_.end != RunReport::End::failed) recorders_.end(nullptr);
   notify(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 

@@ -56,4 +56,10 @@ Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
   return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
 }
 
+std::string flight_folder_of(const RunSettings& settings) {
+  if (!settings.flight_recorder.empty() || settings.checkpoint_dir.empty())
+    return settings.flight_recorder;
+  return settings.checkpoint_dir + "/flight";
+}
+
 }  // namespace echelon

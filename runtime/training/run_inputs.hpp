@@ -17,4 +17,7 @@ namespace echelon {
 /// The longest wait of a rank: that of the settings, or 20 predicted steps, at least a minute.
 [[nodiscard]] Seconds timeout_of(const PlanFile& plan, const RunSettings& settings);
 
+/// Where the flight records lie: --flight-recorder, or beside the checkpoints; empty: nowhere.
+[[nodiscard]] std::string flight_folder_of(const RunSettings& settings);
+
 }  // namespace echelon

@@ -1,4 +1,4 @@
-#include "runtime/training/failure_report.hpp"
+#include "runtime/training/run_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,13 @@
 #include "runtime/backend/memory.hpp"
 
 namespace echelon {
+
+std::string started_text(const RunReport& report) {
+  const auto threads = report.environment.find("threads per rank");
+  std::string text = fmt::format("{} on {} ranks", report.plan.model.name, report.ranks);
+  if (threads != report.environment.end()) text += ", " + threads->second + " threads each";
+  return text;
+}
 
 void report_failure(const RunFailure& failure, const PlanFile& plan, RunReport& report) {
   using End = RunReport::End;
