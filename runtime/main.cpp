@@ -24,6 +24,7 @@
 #include "core/run/launch.hpp"
 #include "runtime/backend/cuda_plugin.hpp"
 #include "runtime/comm/mpi/processes.hpp"
+#include "runtime/comm/tcp/run_token.hpp"
 #include "runtime/comm/tcp/world.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"
@@ -134,6 +135,8 @@ class Part {
                                        std::shared_ptr<std::atomic<bool>> corrupt) {
     tcp::Rendezvous rendezvous;
     rendezvous.corrupt = std::move(corrupt);
+    const char* const token = std::getenv(tcp::kTokenVariable);
+    rendezvous.token = token == nullptr ? "" : token;
     rendezvous.rank = launch.rank;
     rendezvous.size = launch.size;
     rendezvous.address = launch.master_address;

@@ -33,6 +33,7 @@ libzstd-dev header:zstd.h
 libyaml-cpp-dev header:yaml-cpp/yaml.h
 libtomlplusplus-dev header:toml++/toml.h
 libdnnl-dev header:dnnl.h
+libssl-dev header:openssl/hmac.h
 ocl-icd-opencl-dev header:CL/cl.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h

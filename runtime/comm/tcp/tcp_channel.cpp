@@ -143,7 +143,7 @@ std::string TcpChannel::begin(int member, const MessageHeader& header) {
     each.checksum = header.checksum;
     each.direct = !abandoned_ && each.early.empty() && !each.posted.empty();
     if (!each.direct) {
-      each.early.emplace_back().data.resize(header.bytes);
+      each.early.emplace_back().bytes = header.bytes;
     } else if (each.posted.front().bytes != header.bytes) {
       return "a message of unexpected length";
     }
@@ -161,22 +161,28 @@ bool TcpChannel::matches_checksum(const PeerQueue& each) {
 std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
   std::array<std::byte, 1 << 14> nowhere;
   bool over = false;
+  bool intact = true;
   const std::int64_t got = monitor_.with_lock([&]() -> std::int64_t {
     PeerQueue& each = peer_queue(member);
     std::byte* to = nowhere.data();
     std::uint64_t limit = std::min<std::uint64_t>(left, nowhere.size());
     if (!each.direct) {
       Early& early = each.early.back();
-      to = early.data.data() + (early.data.size() - left);
       limit = std::min(left, kReadBytes);
+      early.data.resize(early.bytes - left + limit);
+      to = early.data.data() + (early.bytes - left);
     } else if (!each.posted.empty()) {
       to = each.posted.front().data + (each.posted.front().bytes - left);
       limit = std::min(left, kReadBytes);
     }
     const std::int64_t count = receive_some(descriptor, to, limit);
     over = count > 0 && static_cast<std::uint64_t>(count) == left;
+    if (!each.direct && count < static_cast<std::int64_t>(limit)) {
+      each.early.back().data.resize(each.early.back().bytes - left +
+                                    static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)));
+    }
     if (!over) return count;
-    if (!matches_checksum(each)) return kChanged;
+    intact = matches_checksum(each);
     if (!each.direct) {
       each.early.back().whole = true;
       if (abandoned_) each.early.pop_back();
@@ -186,6 +192,7 @@ std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
     }
     return count;
   });
+  if (!intact) transport_.changed(transport_.peer(group_.rank(member)));
   if (over) monitor_.wake();
   return got;
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -25,9 +24,8 @@ class TcpChannel final : public Messages {
   [[nodiscard]] std::optional<int> member_of(int rank) const;  ///< none: not in the group
   /// Announces the next message of this member, before its first byte. "" or the error.
   [[nodiscard]] std::string begin(int member, const MessageHeader& header);
-  /// Reads available bytes of that message; returns what recv returned, or kChanged after the last
-  /// byte if the checksum differs.
-  static constexpr std::int64_t kChanged = std::numeric_limits<std::int64_t>::min();
+  /// Reads available bytes of that message; returns what recv returned. Stops the run after the
+  /// last byte if the checksum differs.
   [[nodiscard]] std::int64_t read(int member, std::uint64_t left, int descriptor);
   void under_way(int member);  ///< a parcel is queued
   void sent(int member);       ///< it is written
@@ -43,7 +41,8 @@ class TcpChannel final : public Messages {
   };
   /// A message without a posted receive.
   struct Early {
-    std::vector<std::byte> data;
+    std::vector<std::byte> data;  ///< grows as it arrives: a length is believed when it is there
+    std::uint64_t bytes = 0;
     bool whole = false;
   };
   struct PeerQueue {

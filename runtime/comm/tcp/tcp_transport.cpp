@@ -185,7 +185,6 @@ void TcpTransport::read_from(Peer& from) {
           : receive_some(descriptor, from.note.data() + (from.note.size() - from.left_to_read),
                          from.left_to_read);
   if (got == -EAGAIN) return;
-  if (got == TcpChannel::kChanged) return changed(from);
   if (got <= 0) return closed(from);
   from.left_to_read -= static_cast<std::uint64_t>(got);
   if (from.left_to_read > 0) return;
@@ -270,16 +269,15 @@ void TcpTransport::read_goodbye(Peer& from) {
   run_threads_.stop(static_cast<RunFailure::Kind>(static_cast<int>(how) - 1), why);
 }
 
-/// A message whose checksum is another one on this side. TCP's own finds most, not all.
-void TcpTransport::changed(Peer& from) {
-  run_threads_.stop(
-      RunFailure::Kind::environment,
-      "a message of " + std::to_string(from.header.bytes) + " bytes from rank " +
-          std::to_string(from.rank) + " (" + from.address + ") to rank " + std::to_string(rank_) +
-          " has changed on its way (other checksum): suspect the memory and the network card of "
-          "the two machines");
-  from.left = true;
-  closed(from);
+/// A message whose checksum is another one on this side. TCP's own finds most, not all. Reading
+/// goes on: the sender is to learn of it.
+void TcpTransport::changed(const Peer& from) {
+  run_threads_.stop(RunFailure::Kind::environment,
+                    "a message of " + std::to_string(from.header.bytes) + " bytes from rank " +
+                        std::to_string(from.rank) + " (" + from.address + ") to rank " +
+                        std::to_string(rank_) +
+                        " has changed on its way (other checksum): suspect the memory and the "
+                        "network card of the two machines");
 }
 
 /// No more data come from this peer.

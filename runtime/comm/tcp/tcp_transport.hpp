@@ -96,7 +96,7 @@ class TcpTransport final : public StatusLink {
   [[nodiscard]] bool begin_message(Peer& from);
   void read_note(Peer& from);
   void read_goodbye(Peer& from);
-  void changed(Peer& from);
+  void changed(const Peer& from);
   void closed(Peer& from);
   void wake();
   void wake_channels();
