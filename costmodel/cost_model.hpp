@@ -37,11 +37,18 @@ struct LayerCounts {
 /// One stage of a pipeline, or one of its chunks: where it stands, what it holds, what of that is
 /// recomputed.
 struct Stage {
+  /// Layers of one of its chunks, of those of the stage.
+  struct Part {
+    LayerCounts layers, recomputed, selective;
+    bool operator==(const Part&) const = default;
+  };
   int index = 0;
   LayerCounts layers;
   LayerCounts recomputed{};    ///< fully
   LayerCounts selective{};     ///< selectively: their attention core, or the plan's modules
   std::optional<int> chunk{};  ///< none: all chunks of the stage
+  /// DualPipe, whose chunks are two stages of the model: the first one's layers. None: half of all.
+  std::optional<Part> first_chunk{};
   bool operator==(const Stage&) const = default;
 };
 

@@ -65,6 +65,7 @@ struct Framework {
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
   bool dualpipe_v = false;         ///< offers DualPipeV
+  bool dualpipe = false;           ///< offers DualPipe, each stage on two pipeline ranks
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
   /// receivers gather it; else each sends all of it.
   bool scatters_messages = false;
@@ -93,9 +94,9 @@ struct Framework {
   bool overlaps_experts =
       false;  ///< offers overlap of dispatch and combine with another microbatch
   /// DeepEP and HybridEP send the tokens, and the gradients into the experts, in fp8 where GEMMs
-  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. No table sets it:
-  /// Megatron-Core's paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py).
-  /// DeepSeek's own framework does it (arXiv 2412.19437, section 3.3.3).
+  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. Megatron-Core's
+  /// paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py); DeepSeek's own
+  /// framework does it (arXiv 2412.19437, section 3.3.3).
   bool fp8_dispatch = false;
   bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
   bool dropout = true;       ///< applies the model's dropout; else it trains without
@@ -177,7 +178,7 @@ inline constexpr const char* kDefaultFramework = "megatron-core";
 inline constexpr const char* kExecutingFramework = "echelon";
 
 /// All frameworks in the order users see them: megatron-core, megatron-2021, megatron-deepspeed,
-/// nanotron, torchtitan, llm-foundry, deepspeed, echelon.
+/// nanotron, torchtitan, llm-foundry, deepspeed, hai-llm, echelon.
 [[nodiscard]] const std::vector<Framework>& frameworks();
 /// Their names, blanks between them.
 [[nodiscard]] const std::string& framework_choices();

@@ -128,7 +128,7 @@ Json program_json(const std::string& program) {
 
 /// The expected beginning of the program's second line, which repeats fields of the plan.
 std::string pipeline_line(const PlanFile& file) {
-  const std::int64_t microbatches = file.plan.microbatches_rounded_up(file.job.global_batch);
+  const std::int64_t microbatches = file.plan.microbatches_of_chunk(file.job.global_batch);
   return "pipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
          std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
          " microbatches " + std::to_string(microbatches) +

@@ -25,7 +25,8 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
 double StageModel::in_flight(const Stage& stage) const {
   const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
                                                microbatches_, plan_.group_size());
-  const std::int64_t more = plan_.overlap_ep ? 1 : 0;
+  const bool pairs = runs_both_ways(plan_.schedule);
+  const std::int64_t more = plan_.overlap_ep && !pairs ? 1 : 0;  // pairs are counted already
   return static_cast<double>(std::min(chunks + more, microbatches_ * plan_.vpp)) / plan_.vpp;
 }
 
@@ -76,10 +77,15 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
 
 /// Microbatches of one chunk whose activations a stage s of DualPipeV holds when all its chunks in
 /// flight are most, 2pp + 1: 2pp − s of the first, s + 1 of the second. They are reached by the
-/// first pair of a forward and a backward. Source: compute_order.hpp. Checked by:
-/// tests/costmodel/memory/stage_memory_test.cpp, against the order instruction by instruction.
+/// first pair of a forward and a backward. DualPipe, j = min(s, pp − 1 − s): pp − j of the chunk in
+/// which microbatches have less far to come, j + 1 of the other. Source: compute_order.hpp. Checked
+/// by: tests/costmodel/memory/dualpipe_memory_test.cpp, against the order instruction by
+/// instruction.
 double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
-  return chunk == 0 ? 2 * plan_.pp - stage.index : stage.index + 1;
+  const int s = stage.index;
+  if (copies_ == 1) return chunk == 0 ? 2 * plan_.pp - s : s + 1;
+  const int half = std::min(s, plan_.pp - 1 - s);
+  return (chunk == 0) == (s == half) ? plan_.pp - half : half + 1;
 }
 
 /// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
@@ -89,6 +95,16 @@ double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
 Bytes StageModel::kept_in_flight(const Stage& stage) const {
   const Bytes all = kept_by_layers(stage);
   if (plan_.vpp == 1 || stage.layers.total() == 0) return in_flight(stage) * all;
+  if (copies_ > 1) {
+    if (!stage.first_chunk) return in_flight(stage) * all;
+    const auto& [layers, recomputed, selective] = *stage.first_chunk;
+    const Bytes first_kept = kept_by_layers({.index = stage.index,
+                                             .layers = layers,
+                                             .recomputed = recomputed,
+                                             .selective = selective});
+    return dualpipe_in_flight(stage, 0) * first_kept +
+           dualpipe_in_flight(stage, 1) * (all - first_kept);
+  }
   const bool two_kinds = stage.layers.dense > 0 && stage.layers.moe > 0;
   const auto kept = [&](int chunk) {
     const Stage part = chunk_of(stage, chunk);
@@ -117,7 +133,7 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   const double unit = std::max(costs_.dense.parameters, costs_.moe.parameters + costs_.moe.experts);
   switch (plan_.zero) {
     case 1:
-      if (plan_.shard_group * expert_shard_ == 1) return Bytes{};
+      if (!splits_states()) return Bytes{};
       return Bytes{all * cost_model_.framework().zero1_gather_local +
                    owned(p, 1) * cost_model_.framework().zero1_gather_shard};
     case 2:  // two layers' gradients on their way to the reduction
@@ -173,8 +189,9 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
   if (first(stage)) {
-    const bool v = plan_.schedule == ScheduleKind::dualpipe_v;
-    kept += (v ? dualpipe_in_flight(stage, 0) : in_flight(stage)) * costs_.embedding_saved;
+    const bool both = runs_both_ways(plan_.schedule);
+    const int chunk = stage.index == 0 ? 0 : 1;
+    kept += (both ? dualpipe_in_flight(stage, chunk) : in_flight(stage)) * costs_.embedding_saved;
   }
   const bool has_moe = stage.layers.moe > 0;
   LayerCounts again = stage.recomputed;
@@ -220,7 +237,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (plan_.zero < 3) {
     out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
   }
-  const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.framework().reduces_own_gradients;
+  const bool reduces = plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
   // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
   // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.

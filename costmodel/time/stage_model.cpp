@@ -39,6 +39,20 @@ Seconds boundary_message(const CostModel& cost_model, const ParallelPlan& plan, 
   return send_receive(payload / plan.tp, pipe) + all_gather(payload, receivers);
 }
 
+/// A group of data-parallel ranks and those that hold the same on the mirrored pipeline rank
+/// (DualPipe), which is taken to be the next one: as many network domains, at most as far apart.
+///
+/// The gradients of a stage's two copies are summed, as of any data-parallel replicas, and ZeRO
+/// splits the states over the ranks of both. DeepSeek's public program computes the gradients of
+/// each copy and leaves their sum to its caller (deepseek-ai/DualPipe @3da1bbe,
+/// examples/example_dualpipe.py adds them up rank by rank); its report has ZeRO-1 data parallelism
+/// and counts the parameters, not the states, twice (arXiv 2412.19437, section 3.2 and table 2).
+RankGroup with_copies(RankGroup group, const ParallelPlan& plan) {
+  const int copies = plan.copies();
+  const bool outer = plan.rank_order == RankOrder::dp_inside_pp;
+  return {group.ranks * copies, outer ? group.stride : group.stride / copies};
+}
+
 }  // namespace
 
 StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
@@ -49,17 +63,20 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
       costs_(costs),
       c_(cost_model.calibration()),
       recipe_(cost_model.job().precision),
-      microbatches_(plan.microbatches_rounded_up(cost_model.job().global_batch)) {
+      copies_(plan.copies()),
+      microbatches_(plan.microbatches_of_chunk(cost_model.job().global_batch)) {
   const ProcessGrid grid(plan);
   const RankGroup data = grid.data_group();
-  shard_ = cost_model.data_links(data.part(plan.shard_group));
+  shard_ranks_ = plan.shard_group * copies_;
+  shard_ = cost_model.data_links(with_copies(data.part(plan.shard_group), plan));
   replicas_ = cost_model.data_links(data.across(plan.shard_group));
   if (cost_model.model().moe.experts > 0) {
     const RankGroup experts = grid.group(Axis::expert_dp);
-    expert_dp_ = experts.ranks;
-    expert_shard_ = expert_dp_ / expert_instances(plan, expert_dp_);
-    expert_shard_links_ = cost_model.data_links(experts.part(expert_shard_));
-    expert_replicas_ = cost_model.data_links(experts.across(expert_shard_));
+    const int of_copy = experts.ranks / expert_instances(plan, experts.ranks);
+    expert_dp_ = experts.ranks * copies_;
+    expert_shard_ = of_copy * copies_;
+    expert_shard_links_ = cost_model.data_links(with_copies(experts.part(of_copy), plan));
+    expert_replicas_ = cost_model.data_links(experts.across(of_copy));
   }
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
@@ -77,7 +94,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
     }
   }
   layers_of_chunk_ =
-      std::max(1.0, static_cast<double>(cost_model.model().layers) / (plan.pp * plan.vpp));
+      std::max(1.0, static_cast<double>(cost_model.model().layers) /
+                        static_cast<double>(plan.model_stages()));
   norm_sync_ = all_reduce(4_B, cost_model.links(grid.world()));
   optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
   host_ring_step_ = cost_model.host_ring_step();
@@ -86,8 +104,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   moe_traffic_ = layer_traffic(costs.moe);
   dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
   moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
-  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
-                            (plan.ep > 1) + (expert_dp_ > 1);
+  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks * copies_ > 1) +
+                            (plan.pp > 1) + (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
@@ -110,7 +128,7 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
 /// Parameters whose state a rank keeps when ZeRO shards it from stage `from_zero` on.
 double StageModel::owned(const Parameters& p, int from_zero) const {
   if (plan_.zero < from_zero) return p.replicated + p.experts;
-  return p.replicated / plan_.shard_group + p.experts / expert_shard_;
+  return p.replicated / shard_ranks_ + p.experts / expert_shard_;
 }
 
 // ------------------------------------------------------------------------------ time
@@ -119,7 +137,7 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
 /// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
-  if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
+  if (plan_.zero < 2 || !splits_states()) return {};
   const auto both = [&](double width, auto collective) {
     Seconds time = collective(Bytes{layer.parameters * width}, shard_);
     if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
@@ -243,7 +261,7 @@ Seconds StageModel::norm(const Stage& stage) const {
 /// A stage sends after each pass of a microbatch; of two stages, each has one pass that ends there.
 double StageModel::sends() const {
   const bool ends = plan_.pp == 2 && plan_.schedule != ScheduleKind::dualpipe_v;
-  return 2.0 * plan_.vpp - (ends ? 1 : 0);
+  return 2.0 * plan_.vpp - (ends ? copies_ : 0);
 }
 
 /// Each message is hidden behind the compute of a chunk's pass where sends overlap.
@@ -267,12 +285,13 @@ Seconds StageModel::blocking_hop(Seconds slowest) const {
 }
 
 /// All passes of a microbatch send but the last chunk's forward and the first chunk's backward, and
-/// DualPipeV's two at the turn on its last rank. Of a stage all but one do, of a V's ends all but
-/// two.
+/// DualPipeV's two at the turn on its last rank; DualPipe's two pipelines leave out as many. Of a
+/// stage all but one do, of a V's ends all but two, and of DualPipe's end ranks as well.
 Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
   const Seconds blocking = blocking_hop(slowest);
-  const double turn = plan_.schedule == ScheduleKind::dualpipe_v ? 1 : 0;
+  const bool both = runs_both_ways(plan_.schedule);
+  const double turn = both ? 1 : 0;
   return least_pipeline_time({.schedule = plan_.schedule,
                               .pp = plan_.pp,
                               .vpp = plan_.vpp,

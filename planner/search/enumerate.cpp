@@ -31,6 +31,9 @@ Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
 Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp,
                       ScheduleKind schedule) {
   if (pp == 1) return Seconds{};
+  if (schedule == ScheduleKind::dualpipe) {  // two ranks hold what one of a V of half as many does
+    return slowest_stage(cost_model, costs, pp / 2, ScheduleKind::dualpipe_v);
+  }
   ParallelPlan bare;
   if (schedule == ScheduleKind::dualpipe_v) {
     bare.schedule = schedule;
@@ -204,9 +207,10 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
   DegreeNode node;
   node.point = point;
   node.costs = &costs->second;
-  node.work = least_work(context_.cost_model, *node.costs);
   const ScheduleKind schedule =
       context_.request.constraints.value_or<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
+  const double copies = schedule == ScheduleKind::dualpipe ? 2 : 1;
+  node.work = copies * least_work(context_.cost_model, *node.costs);
   node.slowest = std::max(slowest_stage(context_.cost_model, *node.costs, point.pp, schedule),
                           node.work / point.pp);
   const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
@@ -257,11 +261,13 @@ LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan
   const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
   Stage all{.index = past, .layers = {layers - moe, moe}};
   if (selective) all.selective = all.layers;
-  Seconds work = model.times(all).total();
-  // Chunks recompute equally many.
-  recomputed = (recomputed + plan.vpp - 1) / plan.vpp * plan.vpp;
+  const int copies = plan.copies();
+  Seconds work = copies * model.times(all).total();
+  const int chunks = plan.vpp / copies;  // which recompute equally many
+  recomputed = (recomputed + chunks - 1) / chunks * chunks;
   const LayerTimes each = layer_times(cost_model, model, plan.pp, selective);
-  const FullStage full = fullest_stage(cost_model, each, plan.pp, plan.vpp, recomputed);
+  const FullStage full =
+      fullest_stage(cost_model, each, plan.pp / copies, plan.vpp, recomputed * copies);
   work += full.recompute;
   Seconds slowest = work / plan.pp;
   if (plan.pp > 1) {
@@ -269,7 +275,9 @@ LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first}, selective);
     work += times.embedding + times.head;
     slowest = std::max(work / plan.pp, full.total);
-    if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
+    if (cost_model.one_kind()) {
+      slowest = std::max(slowest, least_slowest(layers * copies, plan.pp, times));
+    }
   }
   Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
   if (plan.offload_optimizer > 0) {

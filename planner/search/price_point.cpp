@@ -28,7 +28,7 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
   const bool gathers = framework.zero1_gather_local + framework.zero1_gather_shard > 0;
   if (framework.fixed_blocks || (plan.zero == 1 && gathers)) return false;
   const Stage& stage = stages[static_cast<std::size_t>(priced.memory.tightest_stage)];
-  const std::int64_t m = plan.microbatches_rounded_up(context.request.job.global_batch);
+  const std::int64_t m = plan.microbatches_of_chunk(context.request.job.global_batch);
   const double in_flight =
       static_cast<double>(
           chunks_in_flight(plan.schedule, plan.pp, plan.vpp, stage.index, m, plan.group_size())) /

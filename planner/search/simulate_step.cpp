@@ -11,14 +11,14 @@ namespace echelon {
 namespace {
 
 /// Of forwards and backwards; about 100 bytes each while they are simulated, ten times as many
-/// while they are lowered (DualPipeV).
+/// while they are lowered (DualPipeV, DualPipe).
 double most_passes(ScheduleKind schedule) {
-  return schedule == ScheduleKind::dualpipe_v ? 5e5 : 5e6;
+  return runs_both_ways(schedule) ? 5e5 : 5e6;
 }
 
 bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
   const auto microbatches =
-      static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
+      static_cast<double>(plan.microbatches_of_chunk(cost_model.job().global_batch));
   return plan.pp > 1 && cost_model.ablated() != AblatedFeature::no_bubble &&
          2.0 * plan.pp * plan.vpp * microbatches <= most_passes(plan.schedule);
 }

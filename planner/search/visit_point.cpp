@@ -175,7 +175,7 @@ PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs,
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
   const Framework& framework = context.request.framework;
-  if (point.schedule == ScheduleKind::dualpipe_v) return false;  // equal chunks, or nearly
+  if (runs_both_ways(point.schedule)) return false;  // equal chunks, or nearly
   const bool chosen =
       point.vpp > 1 ? framework.any_layout : framework.stage_layers == StageLayers::chosen;
   return chosen && !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&

@@ -81,6 +81,9 @@ std::optional<std::vector<int>> split_layers(const Framework& framework, const M
                                              int pp, int vpp, ScheduleKind schedule) {
   const int layers = model.layers;
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
+  if (schedule == ScheduleKind::dualpipe) {  // each chunk is a stage, as of other pipelines
+    return split_layers(framework, model, pp, 1, ScheduleKind::one_f_one_b);
+  }
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
   if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;
@@ -260,7 +263,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
     return {{pinned.values().vpp,
              schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
-  if (schedule == dualpipe_v) return {{2, dualpipe_v}};
+  if (schedule && runs_both_ways(*schedule)) return {{2, *schedule}};
   std::vector<Chunks> values;
   // A group of microbatches asks for interleaving, as the schedule does.
   const bool one =
@@ -280,7 +283,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point, Seconds hop,
                               Seconds slowest) {
   // A search over vpp meets them, where the question does not arise.
-  if (point.vpp == 1 || point.schedule == ScheduleKind::dualpipe_v) return {1};
+  if (point.vpp == 1 || runs_both_ways(point.schedule)) return {1};
   if (request.constraints.has<&ParallelPlan::microbatch_group>()) {
     const int pinned = request.constraints.values().microbatch_group;
     return {pinned > 1 ? pinned : point.pp};

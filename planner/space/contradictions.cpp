@@ -54,7 +54,7 @@ Status check_contradictions(const PlanRequest& request) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
   }
-  const bool v = values.schedule == ScheduleKind::dualpipe_v;
+  const bool v = runs_both_ways(values.schedule);
   if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved && c.has<&P::vpp>() &&
       (v ? values.vpp != 2 : values.vpp > 1)) {
     return input_error("--vpp",

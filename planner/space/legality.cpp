@@ -62,7 +62,8 @@ std::string_view describe(RejectionReason reason) {
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
       return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
-             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more";
+             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more, "
+             "dualpipe an even number of 2 x pp or more";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
@@ -240,11 +241,36 @@ Found check_groups(const Framework& framework, const ParallelPlan& p, std::int64
                                                            microbatches, group, p.pp)};
 }
 
+/// Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
+/// dualpipe.py: num_ranks % 2 == 0, num_chunks % 2 == 0 as well. PyTorch,
+/// torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as many
+/// microbatches as stages or more.
+Found check_both_ways(const ParallelPlan& p, std::int64_t microbatches) {
+  const std::string_view name = name_of(p.schedule);
+  if (p.pp == 1) return Rejection{contradictory, fmt::format("{} needs pp > 1", name)};
+  if (p.pp % p.copies() != 0) {
+    return Rejection{contradictory,
+                     fmt::format("pp {} with dualpipe, whose ranks s and pp - 1 - s hold the same "
+                                 "two stages: it needs an even pp",
+                                 p.pp)};
+  }
+  if (microbatches < 2 * std::int64_t{p.pp}) {
+    return Rejection{microbatches_not_divisible,
+                     fmt::format("{} microbatches for {}, which needs 2 x pp {} or more",
+                                 microbatches, name, p.pp)};
+  }
+  if (microbatches % p.copies() == 0) return {};
+  return Rejection{microbatches_not_divisible,
+                   fmt::format("{} microbatches for dualpipe, which runs as many in each of two "
+                               "directions and needs an even number",
+                               microbatches)};
+}
+
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                      const ParallelPlan& p) {
   const int bare_ends =
       framework.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
-  if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
+  if (model.layers + bare_ends < p.model_stages()) {
     return Rejection{too_few_layers,
                      fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
   }
@@ -255,7 +281,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   std::int64_t sum = 0;
   for (int stage = 0; stage < p.pp; ++stage) {
     const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    if (layers < fewest_layers(framework, p.pp, p.vpp, stage)) {
+    const int chunks = p.copies() > 1 ? 1 : p.vpp;  // of the stage's own layers
+    if (layers < fewest_layers(framework, p.pp, chunks, stage)) {
       return Rejection{too_few_layers,
                        fmt::format("a stage of {} layers for vpp {}", layers, p.vpp)};
     }
@@ -266,8 +293,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
                                                 model.layers)};
   }
   const bool interleaved = p.schedule == ScheduleKind::interleaved;
-  const bool v = p.schedule == ScheduleKind::dualpipe_v;
-  if (v ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
+  const bool both_ways = runs_both_ways(p.schedule);
+  if (both_ways ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
@@ -278,15 +305,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   const std::int64_t microbatches = p.microbatches_rounded_up(job.global_batch);
   if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
   if (interleaved) return check_groups(framework, p, microbatches);
-  if (!v) return {};
-  if (p.pp == 1) return Rejection{contradictory, "dualpipev needs pp > 1"};
-  if (microbatches >= 2 * std::int64_t{p.pp}) return {};
-  // Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
-  // PyTorch, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as
-  // many microbatches as stages or more.
-  return Rejection{microbatches_not_divisible,
-                   fmt::format("{} microbatches for dualpipev, which needs 2 x pp {} or more",
-                               microbatches, p.pp)};
+  if (!both_ways) return {};
+  return check_both_ways(p, microbatches);
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {
@@ -338,6 +358,8 @@ Found check_order(const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   if (p.schedule == ScheduleKind::dualpipe_v) {
     if (!framework.dualpipe_v) return lacks("DualPipeV schedule");
+  } else if (p.schedule == ScheduleKind::dualpipe) {
+    if (!framework.dualpipe) return lacks("DualPipe schedule");
   } else if (p.vpp > 1 && !framework.interleaved) {
     return lacks("interleaved schedule");
   }
@@ -587,7 +609,7 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
-  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v ||
+  return schedule == ScheduleKind::interleaved || runs_both_ways(schedule) ||
          framework.overlaps_every_message;
 }
 

@@ -31,9 +31,11 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        fmt::format("{} 1", field.label),
                        "this runtime executes tp, pp, vpp, dp and ZeRO");
   }
-  if (plan.schedule == ScheduleKind::dualpipe_v) {
+  if (runs_both_ways(plan.schedule)) {
     return input_error(where,
-                       "schedule dualpipev, whose first rank holds the embedding and the head",
+                       fmt::format("schedule {}, whose first rank holds the embedding and the "
+                                   "head",
+                                   name_of(plan.schedule)),
                        "gpipe, 1f1b, interleaved or zb-h1",
                        "this runtime places the chunks of a rank pp stages apart");
   }
