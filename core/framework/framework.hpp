@@ -123,6 +123,9 @@ struct Framework {
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
   bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
+  /// … and so is that of an MLP's activation. Source: Megatron-LM d98e8a64,
+  /// --activation-func-fp8-input-store.
+  bool saves_fp8_activation_input = false;
   bool saves_expert_output = true;      ///< the experts' output waits for the routing weights'
                                         ///< gradient; else these are applied before the down GEMM
   /// Modules that selective recomputation can name; without any, it is the framework's own one.

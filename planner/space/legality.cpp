@@ -210,7 +210,7 @@ bool equal_chunks(const ParallelPlan& p) {
 /// Where the framework, not the user, deals the layers to stages.
 Found check_dealt_layers(const ModelSpec& model, const Framework& framework,
                          const ParallelPlan& p) {
-  if (p.vpp > 1) {
+  if (p.vpp > 1 && p.copies() == 1) {
     if (framework.any_layout || equal_chunks(p)) return {};
     return Rejection{layers_not_divisible,
                      fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
