@@ -90,6 +90,8 @@ anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --gl
 deepseek='--model deepseek-v3 --seq 4096 --precision fp8'
 # Its report recomputes all norms, the up projections of attention and the output of SwiGLU.
 anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s (180 k GPU hours per T tokens)'
+# Its schedule, dispatch in fp8 and recipe of states; layers per stage are not published.
+anchor 'DeepSeek-V3, 2,048 H800, DualPipe' '--model deepseek-v3 --seq 4096 --precision fp8:deepseek-v3 --cluster dgx-h800 --gpus 2048 --global-batch 15360' '--framework hai-llm --schedule dualpipe --overlap dp,pp,ep --pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 3,4,4,4,4,4,4,4,4,4,4,4,4,4,4,2' '19.9 s'
 anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s'
 # Recipes of Megatron-Bridge: bf16 gradients, and 16-bit moments for DeepSeek-V3; the first and the
 # last chunk are the shorter ones (Et|(tt|)*30mL and Et*4|(t*4|)*14tmL).

@@ -126,8 +126,8 @@ struct Framework {
   /// … and so is that of an MLP's activation. Source: Megatron-LM d98e8a64,
   /// --activation-func-fp8-input-store.
   bool saves_fp8_activation_input = false;
-  bool saves_expert_output = true;      ///< the experts' output waits for the routing weights'
-                                        ///< gradient; else these are applied before the down GEMM
+  bool saves_expert_output = true;  ///< the experts' output waits for the routing weights'
+                                    ///< gradient; else these are applied before the down GEMM
   /// Modules that selective recomputation can name; without any, it is the framework's own one.
   RecomputeModules recompute_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1

@@ -63,8 +63,8 @@ Framework hai_llm() {
   f.recompute_modules = {RecomputeModule::layernorm, RecomputeModule::mla_up_proj,
                          RecomputeModule::moe_act};
   f.saves_fp8_activation_input = true;  // section 3.3.3, "Low-Precision Activation"
-  f.gradients_as_reduced = false;   // summed in fp32, section 3.3.1
-  f.dummy_weight_gradients = false;  // TransformerEngine's
+  f.gradients_as_reduced = false;       // summed in fp32, section 3.3.1
+  f.dummy_weight_gradients = false;     // TransformerEngine's
   f.defaults = kHaiLlmDefaults;
   f.rules = kHaiLlmRules;
   f.remark_rules = kHaiLlmRemarks;

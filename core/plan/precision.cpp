@@ -269,9 +269,10 @@ std::vector<PrecisionRecipe> all_recipes() {
        .expert_rows = 16,
        .cast = kCurrentCast},
       {.name = "fp8:deepseek-v3",
-       .source = "fp32 master weights, fp32 gradients and both moments in bf16; weights taken to be "
-                 "kept and gathered in fp8 alone, once per layout (DeepSeek-V3, arXiv 2412.19437, "
-                 "sections 3.3.1 and 3.3.3)",
+       .source =
+           "fp32 master weights, fp32 gradients and both moments in bf16; weights taken to be "
+           "kept and gathered in fp8 alone, once per layout (DeepSeek-V3, arXiv 2412.19437, "
+           "sections 3.3.1 and 3.3.3)",
        .compute = Dtype::fp8,
        .weight = 2,
        .gradient = 0,

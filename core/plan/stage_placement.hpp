@@ -33,9 +33,7 @@ struct StagePlacement {
     return stage == 0 || (schedule == ScheduleKind::dualpipe && stage == ranks);
   }
   /// Whether it leaves it here: head and loss.
-  [[nodiscard]] bool leaves(int stage) const {
-    return stage + 1 == stages() || enters(stage + 1);
-  }
+  [[nodiscard]] bool leaves(int stage) const { return stage + 1 == stages() || enters(stage + 1); }
   /// `stage` is not negative; after the last one the round goes on.
   [[nodiscard]] int rank_of(int stage) const {
     const int place = stage % ranks;

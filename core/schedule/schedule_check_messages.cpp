@@ -300,7 +300,8 @@ Operation operation_of(const Schedule& s, int rank, const Instruction& i) {
     case Op::norm_reduce: return {2, 0, 0};
     case Op::reduce_tied_embedding: return {3, 0, 0};
     case Op::reduce_gradients:
-      if (s.kind != ScheduleKind::dualpipe || i.microbatch) return {4, rank, static_cast<int>(i.id)};
+      if (s.kind != ScheduleKind::dualpipe || i.microbatch)
+        return {4, rank, static_cast<int>(i.id)};
       return {5, s.stage(rank, *i.chunk) % s.ranks, i.unit.value_or(-1)};
     case Op::gather_updated:
       if (s.kind != ScheduleKind::dualpipe) return {4, rank, static_cast<int>(i.id)};

@@ -98,10 +98,8 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
   if (copies_ > 1) {
     if (!stage.first_chunk) return in_flight(stage) * all;
     const auto& [layers, recomputed, selective] = *stage.first_chunk;
-    const Bytes first_kept = kept_by_layers({.index = stage.index,
-                                             .layers = layers,
-                                             .recomputed = recomputed,
-                                             .selective = selective});
+    const Bytes first_kept = kept_by_layers(
+        {.index = stage.index, .layers = layers, .recomputed = recomputed, .selective = selective});
     return dualpipe_in_flight(stage, 0) * first_kept +
            dualpipe_in_flight(stage, 1) * (all - first_kept);
   }
@@ -237,7 +235,8 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (plan_.zero < 3) {
     out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
   }
-  const bool reduces = plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
+  const bool reduces =
+      plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
   // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
   // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.

@@ -149,8 +149,9 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
   const bool interleaved = s.kind == ScheduleKind::interleaved;
   const bool v = s.kind == ScheduleKind::dualpipe_v;
   const bool both_ways = s.kind == ScheduleKind::dualpipe;
-  EXPECTS(interleaved || s.chunks == (v || both_ways ? 2 : 1),
-          "interleaved schedules have any number of chunks, DualPipeV and DualPipe two, others one");
+  EXPECTS(
+      interleaved || s.chunks == (v || both_ways ? 2 : 1),
+      "interleaved schedules have any number of chunks, DualPipeV and DualPipe two, others one");
   EXPECTS(!both_ways || (s.ranks % 2 == 0 && s.microbatches >= s.ranks),
           "DualPipe needs an even number of ranks and a microbatch for each in both directions");
   EXPECTS(!v || (s.ranks > 1 && s.microbatches >= 2 * s.ranks),

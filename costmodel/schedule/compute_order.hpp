@@ -58,8 +58,8 @@ struct ComputeStep {
 /// Source: GPipe (arXiv 1811.06965); Narayanan et al. (arXiv 2104.04473) section 2.2 and
 /// Megatron-LM core/pipeline_parallel/schedules.py, get_schedule_table and
 /// get_pp_rank_microbatches; Qi et al. (arXiv 2401.10241) section 2.1; deepseek-ai/DualPipe
-/// @3da1bbe, dualpipe/dualpipev.py and dualpipe.py, `step` (weight gradients in the order of their input
-/// gradients, as its WeightGradStore).
+/// @3da1bbe, dualpipe/dualpipev.py and dualpipe.py, `step` (weight gradients in the order of their
+/// input gradients, as its WeightGradStore).
 [[nodiscard]] std::vector<ComputeStep> compute_order(const PipelineShape& shape, int rank);
 
 /// The share of a rank's forwards that are paired with a backward, so that the communication of
@@ -67,9 +67,9 @@ struct ComputeStep {
 ///
 ///   (2(m − 2p + s + 1) + (p − s − 1) − [s = p − 1]) / 2m
 ///
-/// DualPipe the same of p/2 ranks, with j for s and m microbatches in each direction; and none of the other schedules. As many backwards are paired.
-/// Source: the order above. Checked by: tests/costmodel/schedule/dualpipe_test.cpp,
-/// dualpipe_both_ways_test.cpp.
+/// DualPipe the same of p/2 ranks, with j for s and m microbatches in each direction; and none of
+/// the other schedules. As many backwards are paired. Source: the order above. Checked by:
+/// tests/costmodel/schedule/dualpipe_test.cpp, dualpipe_both_ways_test.cpp.
 [[nodiscard]] double paired_share(const PipelineShape& shape, int rank);
 
 }  // namespace echelon

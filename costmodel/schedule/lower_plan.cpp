@@ -135,8 +135,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
       // What an input gradient hands to its weight gradient is counted with what is saved, as the
       // memory model does.
       spec.stages[static_cast<std::size_t>(stage)] = {
-          .boundary =
-              spec.shape.placement().enters(stage) ? 0 : rounded_up(sharding.layer_input),
+          .boundary = spec.shape.placement().enters(stage) ? 0 : rounded_up(sharding.layer_input),
           .saved = rounded_up(saved),
           .weight_inputs = 0,
           .parameters = rounded_up(all.parameters / pieces),

@@ -93,9 +93,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
-  layers_of_chunk_ =
-      std::max(1.0, static_cast<double>(cost_model.model().layers) /
-                        static_cast<double>(plan.model_stages()));
+  layers_of_chunk_ = std::max(1.0, static_cast<double>(cost_model.model().layers) /
+                                       static_cast<double>(plan.model_stages()));
   norm_sync_ = all_reduce(4_B, cost_model.links(grid.world()));
   optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
   host_ring_step_ = cost_model.host_ring_step();

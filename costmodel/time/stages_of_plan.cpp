@@ -36,8 +36,7 @@ void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
     if (placement.enters(stage)) begin = 0;  // of DualPipe's second copy of the model
     const int owner = copied ? stage % plan.pp : rank;
     int& before = held[static_cast<std::size_t>(rank)];
-    out.push_back(
-        part_of(cost_model, plan, rank, owner, size, copied ? 0 : before, begin, chunk));
+    out.push_back(part_of(cost_model, plan, rank, owner, size, copied ? 0 : before, begin, chunk));
     before += size;
     begin += size;
   }
@@ -45,11 +44,12 @@ void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
 
 void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
   out.assign(static_cast<std::size_t>(plan.pp), Stage{});
-  if (cost_model.one_kind() && plan.copies() == 1) {  // then it does not matter which layers a rank's chunks hold
+  if (cost_model.one_kind() &&
+      plan.copies() == 1) {  // then it does not matter which layers a rank's chunks hold
     for (int rank = 0; rank < plan.pp; ++rank) {
-      out[static_cast<std::size_t>(rank)] = part_of(
-          cost_model, plan, rank, rank, plan.layers_per_stage[static_cast<std::size_t>(rank)], 0,
-          0);
+      out[static_cast<std::size_t>(rank)] =
+          part_of(cost_model, plan, rank, rank,
+                  plan.layers_per_stage[static_cast<std::size_t>(rank)], 0, 0);
     }
     return;
   }

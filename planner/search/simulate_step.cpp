@@ -12,9 +12,7 @@ namespace {
 
 /// Of forwards and backwards; about 100 bytes each while they are simulated, ten times as many
 /// while they are lowered (DualPipeV, DualPipe).
-double most_passes(ScheduleKind schedule) {
-  return runs_both_ways(schedule) ? 5e5 : 5e6;
-}
+double most_passes(ScheduleKind schedule) { return runs_both_ways(schedule) ? 5e5 : 5e6; }
 
 bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
   const auto microbatches =

@@ -15,8 +15,7 @@ namespace {
 
 /// `all` microbatches of both directions.
 PipelineShape both_ways(int ranks, int all) {
-  return {
-      .kind = ScheduleKind::dualpipe, .ranks = ranks, .chunks = 2, .microbatches = all / 2};
+  return {.kind = ScheduleKind::dualpipe, .ranks = ranks, .chunks = 2, .microbatches = all / 2};
 }
 
 /// As a plan of ZeRO-1 is lowered: reductions in buckets, and parameters gathered at the end.
@@ -214,8 +213,7 @@ TEST_CASE("the closed form of DualPipe is its simulation for equal thirds") {
       const Seconds rank = 6_s;  // both chunks
       const Seconds closed = pipeline_time(shape.kind, p * rank, rank, 2, m / 2);
       CHECK(simulate_makespan(shape, one_second_each(shape)).in(1_s) == Approx(closed.in(1_s)));
-      const Seconds bubble =
-          imposed_waiting(shape.kind, 2, m / 2, (p - 1.0) * rank, rank);
+      const Seconds bubble = imposed_waiting(shape.kind, 2, m / 2, (p - 1.0) * rank, rank);
       CHECK((closed - m / 2 * rank).in(1_s) == Approx(bubble.in(1_s)).margin(1e-12));
       const PipelineOutline outline{.schedule = shape.kind,
                                     .pp = p,

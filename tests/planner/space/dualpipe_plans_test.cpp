@@ -1,4 +1,5 @@
-// DualPipeV and DualPipe as choices of plans: who offers them, what they demand, what a search finds.
+// DualPipeV and DualPipe as choices of plans: who offers them, what they demand, what a search
+// finds.
 #include "planner/search/predict.hpp"
 #include "planner/search/search.hpp"
 #include "planner/space/candidates.hpp"
