@@ -54,90 +54,105 @@ Seconds time_of_pass(const ChunkTimes& t, Op op) {
   }
 }
 
-/// Runs the orders of all ranks with rules written down here, without messages: direction 0 goes
-/// from rank 0 to the last, direction 1 back; a forward needs the rank before it in its direction,
-/// a backward its own forward and the backward of the rank behind; a pair starts with the inputs of
-/// both. Ends with the step, or nothing where the orders wait for one another or repeat a pass.
 struct Traced {
-  std::optional<double> end;
+  std::optional<double> end;  ///< none: the orders wait for one another, or repeat a pass
   std::vector<int> most_in_flight;
 };
 
-Traced traced(const PipelineShape& s, const ScheduleCosts& costs) {
-  const int p = s.ranks;
-  // When a pass ended: backward or not, direction, rank, microbatch.
-  std::map<std::tuple<bool, int, int, int>, double> ended;
-  std::set<std::tuple<int, int, int>> input_gradients, weights;
-  std::vector<std::vector<ComputeStep>> orders;
-  for (int rank = 0; rank < p; ++rank) orders.push_back(compute_order(s, rank));
-  std::vector<std::size_t> at(orders.size(), 0);
-  std::vector<double> now(orders.size(), 0);
-  Traced out;
-  out.most_in_flight.assign(orders.size(), 0);
-  std::vector<int> in_flight(orders.size(), 0);
-  const auto input_of = [&](int rank, const ComputeStep& step) -> std::optional<double> {
+/// Runs the orders of all ranks with rules written down here, without messages: direction 0 goes
+/// from rank 0 to the last, direction 1 back; a forward needs the rank before it in its direction,
+/// a backward its own forward and the backward of the rank behind; a pair starts with the inputs of
+/// both.
+class Trace {
+ public:
+  Trace(const PipelineShape& s, const ScheduleCosts& costs)
+      : s_(s), costs_(costs), at_(ranks(), 0), now_(ranks(), 0), in_flight_(ranks(), 0) {
+    for (int rank = 0; rank < s.ranks; ++rank) orders_.push_back(compute_order(s, rank));
+    most_.assign(ranks(), 0);
+  }
+
+  Traced run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < ranks(); ++rank) {
+        while (at_[rank] < orders_[rank].size() && advance(rank)) moved = true;
+      }
+    }
+    for (std::size_t rank = 0; rank < ranks(); ++rank) {
+      if (at_[rank] != orders_[rank].size()) return {};
+    }
+    const std::size_t passes = 2 * ranks() * static_cast<std::size_t>(s_.microbatches);
+    if (repeated_ || ended_.size() != 2 * passes || weights_.size() != passes) return {};
+    return {*std::max_element(now_.begin(), now_.end()), most_};
+  }
+
+ private:
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(s_.ranks); }
+
+  /// When the input of a pass is there; none: not yet.
+  [[nodiscard]] std::optional<double> input_of(int rank, const ComputeStep& step) const {
     const int ahead = step.chunk == 0 ? 1 : -1;  // where its activations go
     const bool back = step.op != Op::forward;
     if (step.op == Op::backward_weight) {
-      const bool ready = input_gradients.contains({rank, step.chunk, step.microbatch});
-      return ready ? std::optional(0.0) : std::nullopt;
+      if (!input_gradients_.contains({rank, step.chunk, step.microbatch})) return {};
+      return 0.0;
     }
-    if (back && !ended.contains({false, step.chunk, rank, step.microbatch})) return {};
+    if (back && !ended_.contains({false, step.chunk, rank, step.microbatch})) return {};
     const int needed = rank + (back ? ahead : -ahead);
-    if (needed < 0 || needed >= p) return 0.0;  // begins with the batch, or with the loss
-    const auto found = ended.find({back, step.chunk, needed, step.microbatch});
-    return found == ended.end() ? std::nullopt : std::optional(found->second);
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t r = 0; r < orders.size(); ++r) {
-      const int rank = static_cast<int>(r);
-      while (at[r] < orders[r].size()) {
-        const std::size_t count = orders[r][at[r]].paired ? 2 : 1;
-        double start = now[r];
-        double time = 0;
-        bool waits = false;
-        for (std::size_t k = 0; k < count; ++k) {
-          const ComputeStep& step = orders[r][at[r] + k];
-          const std::optional<double> input = input_of(rank, step);
-          waits = waits || !input;
-          start = std::max(start, input.value_or(0));
-          const int stage = step.chunk == 0 ? rank : 2 * p - 1 - rank;
-          time += time_of_pass(costs.stages[static_cast<std::size_t>(stage)], step.op).in(1_s);
-        }
-        if (waits) break;
-        now[r] = start + time;
-        for (std::size_t k = 0; k < count; ++k) {
-          const ComputeStep& step = orders[r][at[r] + k];
-          const std::tuple pass(rank, step.chunk, step.microbatch);
-          const bool weight = step.op == Op::backward_weight;
-          if (step.op == Op::backward_input) input_gradients.insert(pass);
-          if (weight || step.op == Op::backward) {
-            if (!weights.insert(pass).second) return {};
-            --in_flight[r];
-          }
-          if (step.op == Op::forward) {
-            out.most_in_flight[r] = std::max(out.most_in_flight[r], ++in_flight[r]);
-          }
-          if (weight) continue;
-          const bool back = step.op != Op::forward;
-          if (!ended.emplace(std::tuple(back, step.chunk, rank, step.microbatch), now[r]).second) {
-            return {};
-          }
-        }
-        at[r] += count;
-        moved = true;
-      }
+    if (needed < 0 || needed >= s_.ranks) return 0.0;  // begins with the batch, or with the loss
+    const auto found = ended_.find({back, step.chunk, needed, step.microbatch});
+    if (found == ended_.end()) return {};
+    return found->second;
+  }
+
+  /// Runs the next pass or pair, if its inputs are there.
+  bool advance(std::size_t r) {
+    const int rank = static_cast<int>(r);
+    const std::size_t count = orders_[r][at_[r]].paired ? 2 : 1;
+    double start = now_[r];
+    double time = 0;
+    for (std::size_t k = 0; k < count; ++k) {
+      const ComputeStep& step = orders_[r][at_[r] + k];
+      const std::optional<double> input = input_of(rank, step);
+      if (!input) return false;
+      start = std::max(start, *input);
+      const int stage = step.chunk == 0 ? rank : 2 * s_.ranks - 1 - rank;
+      time += time_of_pass(costs_.stages[static_cast<std::size_t>(stage)], step.op).in(1_s);
     }
+    now_[r] = start + time;
+    for (std::size_t k = 0; k < count; ++k) end_pass(rank, orders_[r][at_[r] + k]);
+    at_[r] += count;
+    return true;
   }
-  for (std::size_t r = 0; r < orders.size(); ++r) {
-    if (at[r] != orders[r].size()) return {};
+
+  void end_pass(int rank, const ComputeStep& step) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::tuple pass(rank, step.chunk, step.microbatch);
+    const bool forward = step.op == Op::forward;
+    if (forward) most_[r] = std::max(most_[r], ++in_flight_[r]);
+    if (step.op == Op::backward_input) input_gradients_.insert(pass);
+    if (step.op == Op::backward_weight || step.op == Op::backward) {
+      repeated_ = !weights_.insert(pass).second || repeated_;
+      --in_flight_[r];
+    }
+    if (step.op == Op::backward_weight) return;
+    const std::tuple of(!forward, step.chunk, rank, step.microbatch);
+    repeated_ = !ended_.emplace(of, now_[r]).second || repeated_;
   }
-  const std::size_t passes = 2 * orders.size() * static_cast<std::size_t>(s.microbatches);
-  if (ended.size() != 2 * passes || weights.size() != passes) return {};
-  out.end = *std::max_element(now.begin(), now.end());
-  return out;
-}
+
+  const PipelineShape& s_;
+  const ScheduleCosts& costs_;
+  std::vector<std::vector<ComputeStep>> orders_;
+  std::vector<std::size_t> at_;
+  std::vector<double> now_;
+  std::vector<int> in_flight_, most_;
+  // When a pass ended: backward or not, direction, rank, microbatch.
+  std::map<std::tuple<bool, int, int, int>, double> ended_;
+  std::set<std::tuple<int, int, int>> input_gradients_, weights_;
+  bool repeated_ = false;
+};
+
+Traced traced(const PipelineShape& s, const ScheduleCosts& costs) { return Trace(s, costs).run(); }
 
 std::string first_fault_of(const Schedule& schedule) {
   const std::vector<ScheduleFault> faults = check_schedule(schedule);
@@ -269,7 +284,7 @@ TEST_CASE("the paired passes of DualPipe are forwards followed by the other dire
   }
 }
 
-TEST_CASE("pairs of DualPipe run in lock step: p microbatches wait for 2(p - 1) hops") {
+TEST_CASE("pairs of DualPipe run in lock step and p microbatches wait for 2(p - 1) hops") {
   for (const int p : {2, 4, 8}) {
     for (const double hop : {0.05, 0.2}) {
       const auto time = [&](int m) {
