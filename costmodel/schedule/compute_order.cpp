@@ -174,18 +174,4 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
   return {};
 }
 
-double paired_share(const PipelineShape& s, int rank) {
-  if (s.kind == ScheduleKind::dualpipe) {
-    return paired_share({.kind = ScheduleKind::dualpipe_v,
-                         .ranks = s.ranks / 2,
-                         .chunks = 2,
-                         .microbatches = s.microbatches},
-                        half_rank(s, rank));
-  }
-  if (s.kind != ScheduleKind::dualpipe_v) return 0;
-  const int both = s.microbatches - 2 * s.ranks + rank + 1;
-  const int pairs = 2 * both + s.ranks - rank - 1 - (rank == s.ranks - 1 ? 1 : 0);
-  return pairs / (2.0 * s.microbatches);
-}
-
 }  // namespace echelon

@@ -62,14 +62,4 @@ struct ComputeStep {
 /// input gradients, as its WeightGradStore).
 [[nodiscard]] std::vector<ComputeStep> compute_order(const PipelineShape& shape, int rank);
 
-/// The share of a rank's forwards that are paired with a backward, so that the communication of
-/// one can hide behind the computation of the other: DualPipeV
-///
-///   (2(m − 2p + s + 1) + (p − s − 1) − [s = p − 1]) / 2m
-///
-/// DualPipe the same of p/2 ranks, with j for s and m microbatches in each direction; and none of
-/// the other schedules. As many backwards are paired. Source: the order above. Checked by:
-/// tests/costmodel/schedule/dualpipe_test.cpp, dualpipe_both_ways_test.cpp.
-[[nodiscard]] double paired_share(const PipelineShape& shape, int rank);
-
 }  // namespace echelon

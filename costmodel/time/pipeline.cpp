@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "costmodel/schedule/compute_order.hpp"
-
 namespace echelon {
 
 std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
@@ -23,13 +21,23 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
   return microbatches;
 }
 
+double paired_share(ScheduleKind schedule, int pp, std::int64_t microbatches, int rank) {
+  if (!runs_both_ways(schedule)) return 0;
+  const bool copied = schedule == ScheduleKind::dualpipe;
+  const int p = copied ? pp / 2 : pp;
+  const int s = copied ? std::min(rank, pp - 1 - rank) : rank;
+  const double m = static_cast<double>(microbatches);
+  const double pairs = 2 * (m - 2 * p + s + 1) + (p - s - 1) - (s == p - 1 ? 1 : 0);
+  return pairs / (2 * m);
+}
+
 double unpaired_share(ScheduleKind schedule, int pp, int vpp, std::int64_t microbatches,
                       int group) {
   double sum = 0;
   if (runs_both_ways(schedule)) {
-    const int each = static_cast<int>(std::min<std::int64_t>(microbatches, 1 << 30));
-    const PipelineShape shape{schedule, pp, vpp, each};
-    for (int stage = 0; stage < pp; ++stage) sum += 1 - paired_share(shape, stage);
+    for (int rank = 0; rank < pp; ++rank) {
+      sum += 1 - paired_share(schedule, pp, microbatches, rank);
+    }
     return std::clamp(sum / pp, 0.0, 1.0);
   }
   for (int stage = 0; stage < pp; ++stage) {

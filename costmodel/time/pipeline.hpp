@@ -23,6 +23,18 @@ namespace echelon {
 [[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
                                             std::int64_t microbatches, int group = 1);
 
+/// The share of a rank's forwards that are paired with a backward, so that the communication of
+/// one can hide behind the computation of the other: DualPipeV
+///
+///   (2(m − 2p + s + 1) + (p − s − 1) − [s = p − 1]) / 2m
+///
+/// DualPipe the same of p/2 ranks, with min(s, p − 1 − s) for s and m microbatches in each
+/// direction; and none of the other schedules. As many backwards are paired.
+/// Source: compute_order (costmodel/schedule/compute_order.hpp). Checked by:
+/// tests/costmodel/schedule/dualpipe_test.cpp, dualpipe_both_ways_test.cpp.
+[[nodiscard]] double paired_share(ScheduleKind schedule, int pp, std::int64_t microbatches,
+                                  int rank);
+
 /// Share of a rank's forwards, and of its backwards, that run beside no other pass, where the
 /// steady state pairs a forward with a backward; mean over the ranks:
 ///

@@ -276,7 +276,7 @@ TEST_CASE("the paired passes of DualPipe are forwards followed by the other dire
           CHECK(order[k + 1].chunk == 1 - order[k].chunk);
           ++pairs;
         }
-        CHECK(paired_share(shape, rank) == Approx(pairs / double(m)));
+        CHECK(paired_share(shape.kind, p, shape.microbatches, rank) == Approx(pairs / double(m)));
         mean += pairs / double(m) / p;
       }
       CHECK(unpaired_share(shape.kind, p, 2, m / 2) == Approx(1 - mean));
