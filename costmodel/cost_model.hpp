@@ -86,7 +86,7 @@ struct PlanCosts {
   TimePrediction time;
   Evidence evidence = Evidence::extrapolated;
   double tokens_per_second = 0;
-  FlopsPerSecond model_flops_per_gpu;  ///< 6N + 12LhT formula, ModelSpec::flops_per_token
+  FlopsPerSecond model_flops_per_gpu;  ///< mfu_formula(), ModelSpec::flops_per_token
   double mfu = 0;                      ///< of the dense peak of the compute dtype
 };
 

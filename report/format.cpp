@@ -30,6 +30,12 @@ std::string grouped(std::int64_t value) {
   return digits;
 }
 
+std::string flops_formula(const TrainingJob& job) {
+  if (!job.documents) return "6N + 12LhT";
+  return fmt::format("6N + 12LhD, D = {},",
+                     grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
+}
+
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
 std::string probability(double value) {
   constexpr double kEdge = 1e-3;

@@ -55,6 +55,11 @@ const std::vector<Flag>& flag_table() {
        true},
       {"expert-imbalance", "X",
        "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
+      {"document-lengths", "SPEC",
+       "lengths of the documents that sequences are packed with, where attention stays within "
+       "them: a length, lognormal:MEAN:SIGMA, a list LENGTHxDOCUMENTS,... or a file of lines "
+       "LENGTH DOCUMENTS; default: one document per sequence",
+       kJob},
       {.name = "framework",
        .value = "NAME",
        .help = "training framework to model; default: megatron-core, or echelon on this-machine",

@@ -70,6 +70,8 @@ struct Framework {
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
+  bool packed_documents = false;        ///< offers attention within the documents of a sequence,
+                                        ///< whose kernels leave out all other pairs
   bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
   bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).

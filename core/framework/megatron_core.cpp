@@ -262,6 +262,8 @@ Framework megatron_core() {
   // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
   f.saves_expert_output = false;
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
+  // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
+  f.packed_documents = true;
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414

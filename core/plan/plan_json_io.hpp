@@ -12,8 +12,9 @@
 
 namespace echelon {
 
-/// The formula behind every MFU we print (ModelSpec::flops_per_token).
-inline constexpr std::string_view kMfuFormula = "6N+12LhT";
+/// The formula behind every MFU we print (ModelSpec::flops_per_token): T the sequence, D the mean
+/// length of the document that a token lies in, where attention stays within documents.
+[[nodiscard]] std::string_view mfu_formula(bool documents);
 
 /// A finite number; a NaN or an infinity is our bug and stops the program.
 [[nodiscard]] double finite(double value, std::string_view what);
@@ -36,7 +37,7 @@ inline constexpr double kMaxBytes = 1e18;
 [[nodiscard]] Json time_json(const Prediction& costs);
 /// fits_probability; null where a limit on memory was given instead.
 [[nodiscard]] Json probability_json(const Prediction& costs);
-[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus);
+[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents);
 
 [[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
                                                   const std::string& pointer);
