@@ -76,8 +76,9 @@ struct TimePrediction {
   Seconds closed_form;  ///< the same with the pipeline's closed form: `step`, if not simulated
   Seconds low;          ///< 80 % band
   Seconds high;
-  Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
-  Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path
+  Seconds shared;     ///< all ranks' work over the cores they share; zero: each has its own
+  Seconds turns;      ///< of the step (its compute): by which `shared` exceeds the critical path
+  Seconds data_load;  ///< reading the step's tokens, next to the step before: parts.data is more
   double bubble_share() const { return parts.bubble() / step; }
 };
 
@@ -267,6 +268,22 @@ class CostModel {
   [[nodiscard]] const Framework& framework() const { return framework_; }
   [[nodiscard]] const Calibration& calibration() const { return calibration_; }
   [[nodiscard]] AblatedFeature ablated() const { return ablated_; }
+
+  /// Reading the tokens of one step from the cluster's storage, on the node that reads most:
+  ///
+  ///   t = R · w · s · B/dp / N
+  ///
+  ///   R    ranks of a node that read: one of every tp group, all context-parallel ones
+  ///   w    bytes of a token: 2 for a vocabulary below 65,500, else 4
+  ///   B/dp·s  tokens of a data-parallel rank per step
+  ///   N    storage bandwidth of a node
+  ///
+  /// Workers read the next step's tokens while a step runs: max(0, t − step) is exposed.
+  /// Source: Megatron-LM d98e8a64, pretrain_gpt.py (is_dataset_built_on_rank),
+  /// core/datasets/indexed_dataset.py (optimal_dtype). Assumes tokens, not text, in the files, and
+  /// workers that keep the storage busy; of a node all of whose GPUs are in the first or the last
+  /// pipeline stage, which alone read. Checked by: tests/costmodel/time/data_loading_test.cpp.
+  [[nodiscard]] Seconds data_loading(const ParallelPlan& plan) const;
 
  private:
   [[nodiscard]] Seconds shared_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk) const;

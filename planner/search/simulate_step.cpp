@@ -43,7 +43,8 @@ ScheduleCosts simulated_costs(const CostModel& cost_model, const StageModel& mod
 /// The step with a shorter pipeline.
 Seconds step_with(const TimePrediction& time, Seconds pipeline) {
   const Seconds own = time.step - time.turns;
-  return std::max(time.shared, own - (time.pipeline.taken - pipeline) * time.pipeline.stretch);
+  const Seconds shorter = own - (time.pipeline.taken - pipeline) * time.pipeline.stretch;
+  return std::max({time.shared, time.data_load, shorter});
 }
 
 }  // namespace

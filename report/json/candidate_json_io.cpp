@@ -92,11 +92,21 @@ Json candidate_json(const PlanFile& file, const Economics& money, const Score& s
       {"economics", economics_json(money)}};
 }
 
+Json documents_json(const TrainingJob& job) {
+  const double span = job.document_span();
+  return Json{{"lengths", job.documents->text},
+              {"mean_span", span},
+              {"attention_left", span / job.sequence}};
+}
+
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
   Json out = candidate_json(plan_file_of(request, candidate, provenance),
                             economics_of(request, candidate.prediction.time), candidate.score,
                             candidate.simulated);
+  if (request.job.documents) out["document_lengths"] = documents_json(request.job);
+  out["time"]["data_load_seconds"] =
+      finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   Json list = Json::array();
   for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
     list.push_back(
