@@ -31,8 +31,8 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string flops_formula(const TrainingJob& job) {
-  if (!job.documents) return "6N + 12LhT";
-  return fmt::format("6N + 12LhD, D = {},",
+  if (!job.documents) return "6N + 12LhT FLOPs per token";
+  return fmt::format("6N + 12LhD FLOPs per token, D = {}",
                      grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
 }
 

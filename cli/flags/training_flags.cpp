@@ -171,7 +171,9 @@ Result<DocumentLengths> documents_of(const Setting& setting, const TrainingJob& 
   if (names_document_lengths(setting.value)) {
     return parse_document_lengths(setting.value, setting.where);
   }
-  if (const Status found = check_exists(setting.value, setting.where, "a file of lengths");
+  if (const Status found = check_exists(setting.value, setting.where,
+                                        "a length, lognormal:MEAN:SIGMA, a list "
+                                        "LENGTHxDOCUMENTS,... or a file of lengths");
       !found) {
     return found.error();
   }

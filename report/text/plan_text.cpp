@@ -256,7 +256,7 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
       "", style);
   if (request.job.documents) {
     const double left = request.job.document_span() / request.job.sequence;
-    out += folded(fmt::format("packed with documents of {} tokens: {} of full attention left",
+    out += folded(fmt::format("packed with documents of {}: {} of full attention left",
                               printable(request.job.documents->text), percent(left)),
                   "", style);
   }
@@ -287,7 +287,7 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
             : "no: too many microbatches; the step is that of the closed form",
         "simulated  ", style);
   }
-  out += folded(fmt::format("{} = {} TFLOP/s per GPU ({} FLOPs per token) of {} "
+  out += folded(fmt::format("{} = {} TFLOP/s per GPU ({}) of {} "
                             "(dense {})",
                             painted(percent(p.mfu), Paint::bold, style),
                             teraflops(p.model_flops_per_gpu), flops_formula(request.job),
