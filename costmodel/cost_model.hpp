@@ -131,6 +131,14 @@ struct RecomputedPart {
   }
 };
 
+/// A tensor that waits for the backward and that offloading `module` moves to the host, unless one
+/// of the recomputed modules `freed_by` drops it.
+struct OffloadableTensor {
+  OffloadModule module{};
+  RecomputeModules freed_by{};
+  Bytes bytes;
+};
+
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
@@ -141,6 +149,7 @@ struct LayerCosts {
   Bytes saved_selective;
   /// Of each module that the framework can recompute.
   std::array<RecomputedPart, kRecomputeModules.size()> modules;
+  std::vector<OffloadableTensor> offloadable{};
   Bytes transient;
   Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
@@ -155,6 +164,10 @@ struct LayerCosts {
 /// for moe, which holds moe_act and shared_experts.
 [[nodiscard]] RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
                                             RecomputeModules modules);
+
+/// Bytes that a layer's modules move to the host, of tensors that recomputing `dropped` leaves.
+[[nodiscard]] Bytes offloaded_bytes(const LayerCosts& layer, OffloadModules modules,
+                                    RecomputeModules dropped);
 
 /// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
 /// sharding, used by all plans that share it.

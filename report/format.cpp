@@ -212,6 +212,9 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
     words.push_back(
         fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
   }
+  if (!plan.offload_modules.empty()) {
+    words.push_back("activations offloaded: " + text_of(plan.offload_modules));
+  }
   if (plan.bucket) words.push_back("gradient buckets of " + bucket_words(plan));
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
   if (plan.rank_order != RankOrder::dp_inside_pp) {

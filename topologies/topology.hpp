@@ -58,6 +58,9 @@ class ClusterTopology {
   [[nodiscard]] const std::vector<FabricTier>& tiers() const;  ///< from the node outwards
   [[nodiscard]] int rails() const;                             ///< leaf planes of the NICs; 0: none
   [[nodiscard]] const MachineDescription& machine() const;
+  /// Between a GPU and its host's memory, one direction, while all GPUs of its PCIe switch or its
+  /// CPU copy.
+  [[nodiscard]] BytesPerSecond host_link() const;
   /// Of all nodes in use to the storage of training data and checkpoints, one direction: that of
   /// the description, else kStorageBandwidthPerGpu.
   [[nodiscard]] BytesPerSecond storage_bandwidth() const {

@@ -128,6 +128,8 @@ struct Framework {
                                         ///< gradient; else these are applied before the down GEMM
   /// Modules that selective recomputation can name; without any, it is the framework's own one.
   RecomputeModules recompute_modules{};
+  /// Modules whose saved inputs can wait in host memory for the backward.
+  OffloadModules offload_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core

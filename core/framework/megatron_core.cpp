@@ -163,6 +163,18 @@ std::string modules_without_effect(const ModelSpec& m, const ParallelPlan& p) {
   return idle.empty() ? "" : "no part of this model's layers is " + text_of(idle);
 }
 
+/// Norms that are fused into the GEMMs behind them are no modules of their own.
+std::string offload_without_effect(const ModelSpec& m, const ParallelPlan& p) {
+  OffloadModules idle;
+  const auto check = [&](OffloadModule module, bool found) {
+    if (p.offload_modules.contains(module) && !found) idle.insert(module);
+  };
+  check(OffloadModule::attn_norm, m.latent());
+  check(OffloadModule::mlp_norm, m.moe.experts > 0);
+  return idle.empty() ? ""
+                      : "no kernel of its own, whose input could be offloaded, is " + text_of(idle);
+}
+
 constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{RemarkKind::needs, layout_setting,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1307"},
@@ -243,6 +255,19 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "--recompute-granularity selective --recompute-modules " + modules;
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.offload_modules.empty()) return {};
+                 std::string modules = text_of(p.offload_modules);
+                 std::ranges::replace(modules, ',', ' ');
+                 const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
+                 return "--fine-grained-activation-offloading --offload-modules " + modules +
+                        (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
+               },
+               "Megatron-LM d98e8a64, "
+               "docs/user-guide/features/fine_grained_activation_offloading.md"},
+    RemarkRule{RemarkKind::warns, offload_without_effect,
+               "Megatron-LM d98e8a64, megatron/core/transformer/transformer_layer.py"},
     RemarkRule{RemarkKind::warns, modules_without_effect,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
@@ -262,6 +287,7 @@ Framework megatron_core() {
   // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
   f.saves_expert_output = false;
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
+  for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
   f.packed_documents = true;
   f.cp_ring = f.cp_all_to_all = true;

@@ -11,6 +11,7 @@
 #include "core/base/result.hpp"
 #include "core/base/saturated_product.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/offload_modules.hpp"
 #include "core/plan/recompute_modules.hpp"
 
 namespace echelon {
@@ -85,7 +86,8 @@ struct ParallelPlan : LayerSharding {
   RecomputeModules recompute_modules;  ///< of selective recomputation; none: the framework's own
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
-  double offload_optimizer = 0;  ///< fraction of master weights and moments kept in host memory
+  double offload_optimizer = 0;    ///< fraction of master weights and moments kept in host memory
+  OffloadModules offload_modules;  ///< whose saved inputs wait in host memory for the backward
   std::vector<int> layers_per_stage;  ///< size pp; layers in all chunks of a rank
   std::vector<int> recompute_layers;  ///< size pp; fully recomputed layers
   std::vector<int> selective_layers;  ///< size pp if mixed, else empty; the layers after those

@@ -173,8 +173,8 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
           // Plans without the key were written before there was a choice; null: none was made.
           if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostFieldBytes)};
           reader.ignore({key});
-        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
-          value = modules_from(reader, key);
+        } else if constexpr (module_set<Value>) {
+          value = modules_from<typename Value::Element>(reader, key);
         } else {
           (void)reader.string(key);
         }
@@ -247,7 +247,7 @@ Json value_json(const PlanField& field, const ParallelPlan& plan) {
           return name_of(value);
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           return value ? Json(whole_bytes(*value)) : Json(nullptr);
-        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+        } else if constexpr (module_set<Value>) {
           return modules_json(value);
         } else {
           return value;

@@ -27,10 +27,12 @@ inline constexpr double kMaxBytes = 1e18;
 [[nodiscard]] std::string json_key(const PlanField& field);
 /// One field's value: a number, a name, a list; null where there is none.
 [[nodiscard]] Json value_json(const PlanField& field, const ParallelPlan& plan);
-/// Recomputed modules: a list of names, read under `key`. Without the key it is empty, as in plans
-/// of versions without them.
-[[nodiscard]] Json modules_json(const RecomputeModules& modules);
-[[nodiscard]] RecomputeModules modules_from(JsonReader& reader, std::string_view key);
+/// Recomputed or offloaded modules: a list of names, read under `key`. Without the key it is empty,
+/// as in plans of versions without them.
+template <class Module>
+[[nodiscard]] Json modules_json(const ModuleSet<Module>& modules);
+template <class Module>
+[[nodiscard]] ModuleSet<Module> modules_from(JsonReader& reader, std::string_view key);
 /// All fields, those that share a flag in one list ("overlap") or object ("offload").
 [[nodiscard]] Json plan_json(const ParallelPlan& plan, std::int64_t global_batch);
 [[nodiscard]] Json memory_json(const Prediction& costs);

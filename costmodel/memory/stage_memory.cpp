@@ -9,14 +9,28 @@ namespace echelon {
 /// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
   const auto kept = [&](const LayerCosts& layer, const RecomputedPart& part,
-                        int LayerCounts::*kind) {
+                        const HostCopies& copies, int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;
     const int selective = stage.selective.*kind;
-    return (stage.layers.*kind - full - selective) * layer.saved +
-           selective * (layer.saved - part.freed) + full * costs_.layer_input;
+    return (stage.layers.*kind - full - selective) * (layer.saved - copies.plain) +
+           selective * (layer.saved - part.freed - copies.selective) + full * costs_.layer_input;
   };
-  return kept(costs_.dense, dense_part_, &LayerCounts::dense) +
-         kept(costs_.moe, moe_part_, &LayerCounts::moe);
+  return kept(costs_.dense, dense_part_, dense_copies_, &LayerCounts::dense) +
+         kept(costs_.moe, moe_part_, moe_copies_, &LayerCounts::moe);
+}
+
+/// Of tensors that wait on the host, those of two layers are on the device: of the layer that runs,
+/// and of the one whose copy is on its way. The last layer of all chunks never leaves it, which is
+/// one of the two when its backward runs. Source: as copy_waits(); post_warmup_callback.
+Bytes StageModel::copies_on_device(const Stage& stage) const {
+  const auto largest = [&](const HostCopies& copies, int LayerCounts::*kind) {
+    const int selective = stage.selective.*kind;
+    return std::max(stage.layers.*kind > selective ? copies.plain : Bytes{},
+                    selective > 0 ? copies.selective : Bytes{});
+  };
+  const Bytes one = std::max(largest(dense_copies_, &LayerCounts::dense),
+                             largest(moe_copies_, &LayerCounts::moe));
+  return std::min(2.0, in_flight(stage) * stage.layers.total()) * one;
 }
 
 /// Whole microbatches whose activations a stage holds at its peak. Where a forward runs beside a
@@ -182,7 +196,9 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
 
   const Bytes transient = std::max(stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
                                    has_moe ? costs_.moe.transient : Bytes{});
-  Moving layer{.activations = kept, .workspace = transient, .communication = pending};
+  Moving layer{.activations = kept,
+               .workspace = transient + copies_on_device(stage),
+               .communication = pending};
   Moving loss = layer;
   if (again.total() > 0) {
     layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;

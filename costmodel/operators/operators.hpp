@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -41,8 +42,9 @@ struct Operator {
   double repeated = 0;           ///< share of the forward that recomputation then repeats
   RecomputeModules freed_by;     ///< recomputed modules of which any drops `saved` …
   RecomputeModules repeated_by;  ///< … and repeats the forward
-  Bytes transient;               ///< gradients alive while its backward runs
-  Axis axis = Axis::tp;          ///< over whose group a collective runs: tp, cp, ep or etp
+  std::optional<OffloadModule> offloaded_by{};  ///< the module whose offload moves `saved`
+  Bytes transient;                              ///< gradients alive while its backward runs
+  Axis axis = Axis::tp;  ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;                  ///< full tensor of the collective

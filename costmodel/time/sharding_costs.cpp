@@ -202,6 +202,16 @@ std::array<RecomputedPart, kRecomputeModules.size()> modules_of(const OperatorLi
   return out;
 }
 
+std::vector<OffloadableTensor> offloadable_of(const OperatorList& list) {
+  std::vector<OffloadableTensor> out;
+  for (const Operator& op : list.view()) {
+    if (op.offloaded_by && op.saved > Bytes{}) {
+      out.push_back({*op.offloaded_by, op.freed_by, op.saved});
+    }
+  }
+  return out;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                        LayerSharding sharding, LayerKind kind, TokenMixer mixer) {
   const OperatorList list =
@@ -226,6 +236,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
           .modules = modules_of(list, sums),
+          .offloadable = offloadable_of(list),
           .transient = list.transient(),
           .weight_inputs = later.always,
           .weight_inputs_selective = later.selective,
@@ -257,6 +268,11 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
         &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
     mix(bytes);
   }
+  for (OffloadableTensor& tensor : mean.offloadable) tensor.bytes *= 1 - share;
+  for (OffloadableTensor tensor : other.offloadable) {
+    tensor.bytes *= share;
+    mean.offloadable.push_back(tensor);
+  }
   mean.transient = std::max(mean.transient, other.transient);
   for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) mix(count);
   return mean;
@@ -275,6 +291,16 @@ RecomputedPart selective_part(const LayerCosts& layer, const Framework& framewor
   const RecomputeModules parts = disjoint_parts(modules);
   for (std::size_t i = 0; i < layer.modules.size(); ++i) {
     if (parts.contains(kRecomputeModules[i])) sum += layer.modules[i];
+  }
+  return sum;
+}
+
+Bytes offloaded_bytes(const LayerCosts& layer, OffloadModules modules, RecomputeModules dropped) {
+  Bytes sum;
+  for (const OffloadableTensor& tensor : layer.offloadable) {
+    if (modules.contains(tensor.module) && !tensor.freed_by.intersects(dropped)) {
+      sum += tensor.bytes;
+    }
   }
   return sum;
 }

@@ -86,6 +86,18 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   moe_traffic_ = layer_traffic(costs.moe);
   dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
   moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
+  if (!plan.offload_modules.empty()) {
+    const RecomputeModules dropped = disjoint_parts(plan.recompute_modules);
+    const auto copies = [&](const LayerCosts& layer) {
+      return HostCopies{offloaded_bytes(layer, plan.offload_modules, {}),
+                        offloaded_bytes(layer, plan.offload_modules, dropped)};
+    };
+    dense_copies_ = copies(costs.dense);
+    moe_copies_ = copies(costs.moe);
+    const ClusterTopology& cluster = cost_model.cluster();
+    host_link_ = c_.link_efficiency * cluster.host_link();
+    memory_rate_ = device_rates(cluster.gpu(), c_, recipe_.compute).memory;
+  }
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
                             (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
@@ -141,10 +153,31 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   return traffic;
 }
 
+/// Each way, while the passes of one layer run forward and backward:
+///
+///   max(0, S/C − pass) + S/M     S bytes, C the GPU's link to its host, M its memory bandwidth
+///
+/// A copy runs on a stream of its own beside the pass, and takes memory bandwidth from its kernels.
+/// What does not fit beside the pass is waited for: without it, the memory would not be free.
+/// Source: Megatron-LM d98e8a64, core/pipeline_parallel/fine_grained_activation_offload.py
+/// (d2h_stream, h2d_stream; a group is reloaded while the one behind it runs backward). Assumes
+/// that no other traffic uses the link. Published: 10 to 18 % of memory for 1.6 to 2 % of time
+/// (Megatron-Core MoE report, arXiv 2603.07685, as quoted). Checked by:
+/// tests/costmodel/operators/offload_modules_test.cpp.
+StageModel::CopyWaits StageModel::copy_waits(Bytes copied, Seconds forward,
+                                             Seconds backward) const {
+  if (copied <= Bytes{}) return {};
+  const Seconds link = copied / host_link_;
+  const Seconds slower = copied / memory_rate_;
+  return {std::max(Seconds{}, link - forward) + slower,
+          std::max(Seconds{}, link - backward) + slower};
+}
+
 /// The stage's layers of one kind.
 void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
                             const LayerTraffic& traffic, const RecomputedPart& part,
-                            int LayerCounts::*kind, Passes& passes, StageTimes& t) const {
+                            const HostCopies& copies, int LayerCounts::*kind, Passes& passes,
+                            StageTimes& t) const {
   const double layers = stage.layers.*kind;
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
@@ -174,6 +207,17 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;
   t.exposed[Axis::dp] += layers * (traffic.forward + traffic.backward);
+  const Seconds own_forward = once_forward.total() + traffic.forward + wait_forward;
+  const Seconds own_backward = once_backward.total() + traffic.backward + wait_backward;
+  const CopyWaits plain = copy_waits(copies.plain, own_forward, own_backward);
+  const CopyWaits dropped =
+      copy_waits(copies.selective, own_forward, own_backward + part.repeated.total());
+  const double untouched = layers - recomputed - selective;
+  const Seconds copied_forward = untouched * plain.forward + selective * dropped.forward;
+  const Seconds copied_backward = untouched * plain.backward + selective * dropped.backward;
+  t.forward += copied_forward;
+  t.backward += copied_backward;
+  t.host += copied_forward + copied_backward;
   // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
   // is cut from ZeRO-2 on.
   const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
@@ -188,8 +232,9 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
-  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, &LayerCounts::dense, passes, t);
-  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, &LayerCounts::moe, passes, t);
+  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, dense_copies_, &LayerCounts::dense,
+             passes, t);
+  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, moe_copies_, &LayerCounts::moe, passes, t);
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;

@@ -95,9 +95,20 @@ class StageModel {
   struct Passes {
     PassCosts forward, backward, recompute;
   };
+  /// What a layer keeps in host memory from its forward to its backward.
+  struct HostCopies {
+    Bytes plain;      ///< nothing recomputed
+    Bytes selective;  ///< recomputed selectively
+  };
+  /// Waiting for copies to the host and back.
+  struct CopyWaits {
+    Seconds forward, backward;
+  };
+  [[nodiscard]] CopyWaits copy_waits(Bytes copied, Seconds forward, Seconds backward) const;
+  [[nodiscard]] Bytes copies_on_device(const Stage& stage) const;
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
-                  const RecomputedPart& part, int LayerCounts::*kind, Passes& passes,
-                  StageTimes& t) const;
+                  const RecomputedPart& part, const HostCopies& copies, int LayerCounts::*kind,
+                  Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
@@ -153,7 +164,10 @@ class StageModel {
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
   RecomputedPart dense_part_, moe_part_;  ///< of layers recomputed selectively
-  double layers_of_chunk_ = 1;            ///< mean over all chunks
+  HostCopies dense_copies_, moe_copies_;
+  BytesPerSecond host_link_;  ///< of one GPU, one direction, where activations are offloaded
+  BytesPerSecond memory_rate_;
+  double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
   double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)

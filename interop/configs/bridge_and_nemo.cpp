@@ -162,7 +162,9 @@ ConfigFormat megatron_bridge_format() {
                                 .backend = "model.moe_flex_dispatcher_backend",
                                 .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
                                 .graphs = "model.cuda_graph_impl",
-                                .graph_scope = "model.cuda_graph_scope"}));
+                                .graph_scope = "model.cuda_graph_scope",
+                                .offload = "model.fine_grained_activation_offloading",
+                                .offload_modules = "model.offload_modules"}));
   return format;
 }
 

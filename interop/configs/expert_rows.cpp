@@ -1,4 +1,5 @@
 // Rows of Megatron-LM's and its descendants' recomputed modules, experts and CUDA graphs.
+#include "core/base/text.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -6,27 +7,47 @@ namespace {
 
 using P = ParallelPlan;
 
-void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const RecomputeModules& modules = config.plan.recompute_modules;
-  if (modules.empty()) return;
+template <class Module>
+ConfigValue list_of(const ModuleSet<Module>& modules) {
   ConfigValue list;
   list.is_list = true;
-  for (const RecomputeModule module : kRecomputeModules) {
+  for (const Module module : modules_of(Module{})) {
     if (modules.contains(module)) list.items.push_back(scalar(std::string(name_of(module))));
   }
-  out.set(row.keys[0], std::move(list));
+  return list;
 }
 
-MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr || reading.config.plan.recompute != Recompute::selective) {
-    return std::optional(derived("", "no modules are named"));
-  }
+/// Names with blanks or commas between them; none where the entry is not asked for.
+MaybeValue names_of(const ConfigEntry* entry, const ConfigReading& reading) {
+  if (entry == nullptr) return std::optional(derived("", "no modules are named"));
   std::string names = entry->value.joined();
   for (char& each : names) {
     if (each == ' ') each = ',';
   }
   return std::optional(ReadValue{std::move(names), Origin::found, reading.place(*entry)});
+}
+
+void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.recompute_modules.empty()) return;
+  out.set(row.keys[0], list_of(config.plan.recompute_modules));
+}
+
+MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
+  const bool selective = reading.config.plan.recompute == Recompute::selective;
+  return names_of(selective ? reading.find(row.keys) : nullptr, reading);
+}
+
+/// Keys: switch; modules.
+void write_offload_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.offload_modules.empty()) return;
+  out.set(row.keys[0], scalar("true"));
+  out.set(row.keys[1], list_of(config.plan.offload_modules));
+}
+
+MaybeValue read_offload_modules(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  const bool on = entry != nullptr && lower_case(entry->value.first().text) == "true";
+  return names_of(on ? reading.find(row.keys[1]) : nullptr, reading);
 }
 
 /// Keys: type; backend of type flex; the older switch for DeepEP.
@@ -65,6 +86,8 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
   dispatcher.absent = keys.dispatcher_default;
   return {
       computed(plan_part<&P::recompute_modules>, {keys.modules}, write_modules, read_modules),
+      computed(plan_part<&P::offload_modules>, {keys.offload, keys.offload_modules},
+               write_offload_modules, read_offload_modules),
       std::move(dispatcher),
       choice(plan_part<&P::overlap_ep>, {{"true", {{keys.overlap, "true"}}},
                                          {"false", {{keys.overlap, "false"}}},
@@ -79,6 +102,7 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
 
 std::vector<ConfigRow> without_expert_rows() {
   return {follows(plan_part<&P::recompute_modules>, no_layers),
+          follows(plan_part<&P::offload_modules>, no_layers),
           fixed(plan_part<&P::dispatcher>, "alltoall"), fixed(plan_part<&P::overlap_ep>, "false"),
           fixed(plan_part<&P::cuda_graphs>, "none")};
 }

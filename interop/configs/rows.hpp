@@ -70,6 +70,8 @@ struct ExpertKeys {
   std::string_view overlap = "overlap-moe-expert-parallel-comm";
   std::string_view graphs = "cuda-graph-impl";
   std::string_view graph_scope = "cuda-graph-scope";
+  std::string_view offload = "fine-grained-activation-offloading";
+  std::string_view offload_modules = "offload-modules";
 };
 [[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
 /// Of formats that have none of these: what their software always does.

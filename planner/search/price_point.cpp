@@ -27,6 +27,7 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
   const Framework& framework = context.request.framework;
   const bool gathers = framework.zero1_gather_local + framework.zero1_gather_shard > 0;
   if (framework.fixed_blocks || (plan.zero == 1 && gathers)) return false;
+  if (!plan.offload_modules.empty()) return false;  // of some layers' modules less is there to free
   const Stage& stage = stages[static_cast<std::size_t>(priced.memory.tightest_stage)];
   const std::int64_t m = plan.microbatches_rounded_up(context.request.job.global_batch);
   const double in_flight =

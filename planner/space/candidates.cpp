@@ -53,6 +53,7 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.rank_order = point.rank_order;
   plan.cuda_graphs = pinned.values().cuda_graphs;
   plan.offload_optimizer = point.offload_optimizer;
+  plan.offload_modules = pinned.values().offload_modules;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
   plan.overlap_dp = pinned.value_or<&ParallelPlan::overlap_dp>(pays);
@@ -375,21 +376,26 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
   }
   if (pinned.has<&P::selective_layers>()) return {Recompute::mixed};
   if (pinned.has<&P::recompute_layers>()) return {Recompute::full};
-  // Dispatch and combine overlap only where no layer repeats them.
-  const bool overlaps = pinned.values().overlap_ep;
+  // Dispatch and combine overlap only where no layer repeats them; and activations are offloaded
+  // only where layers keep them.
+  const OffloadModules& offloaded = pinned.values().offload_modules;
+  const bool inside_experts =
+      offloaded.intersects({OffloadModule::expert_fc1, OffloadModule::moe_act});
+  const bool no_moe = pinned.values().overlap_ep || inside_experts;
+  const bool no_layers = pinned.values().overlap_ep || !offloaded.empty();
   std::vector<RecomputePolicy> values{Recompute::none};
   if (!request.framework.recompute_modules.empty()) {
     for (const RecomputeModules& modules : module_chain(cost_model)) {
-      if (overlaps && modules.contains(RecomputeModule::moe)) continue;
+      if (no_moe && modules.contains(RecomputeModule::moe)) continue;
       values.emplace_back(Recompute::selective, modules);
     }
   } else if (!request.job.flash_attention) {
     // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp,
     // 4 bytes per head and token, for the price of another attention forward.
     values.emplace_back(Recompute::selective);
-    if (request.framework.mixed_recompute) values.emplace_back(Recompute::mixed);
+    if (request.framework.mixed_recompute && !no_layers) values.emplace_back(Recompute::mixed);
   }
-  if (!overlaps) values.emplace_back(Recompute::full);
+  if (!no_layers) values.emplace_back(Recompute::full);
   return values;
 }
 

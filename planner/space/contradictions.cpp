@@ -35,6 +35,11 @@ Status check_contradictions(const PlanRequest& request) {
           "modules that the framework and the model have, with --recompute selective");
     }
   }
+  if (const auto broken = check_offload(request.model, request.framework, values)) {
+    return input_error(
+        "--offload-modules", broken->detail,
+        "modules that the framework and the model have and that no layer recomputes");
+  }
   const bool mixed =
       c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
   if (mixed && !request.framework.mixed_recompute) {

@@ -560,6 +560,46 @@ std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& 
   return {};
 }
 
+/// Source: Megatron-LM d98e8a64, core/transformer/transformer_config.py, __post_init__ (attn_proj
+/// shares its input with core_attn; nothing inside a recomputed layer of experts), and
+/// docs/user-guide/features/fine_grained_activation_offloading.md (norms cross the boundaries of
+/// graphs of layers). A fully recomputed layer keeps nothing but its input.
+std::optional<Rejection> check_offload(const ModelSpec& model, const Framework& framework,
+                                       const ParallelPlan& p) {
+  using enum OffloadModule;
+  const OffloadModules& asked = p.offload_modules;
+  const auto broken = [&](std::string why) { return Rejection{contradictory, std::move(why)}; };
+  if (asked.empty()) return {};
+  OffloadModules lacking;
+  for (const OffloadModule module : kOffloadModules) {
+    if (asked.contains(module) && !framework.offload_modules.contains(module)) {
+      lacking.insert(module);
+    }
+  }
+  if (!lacking.empty()) return lacks_of(framework, "offload of activations: " + text_of(lacking));
+  if (asked.contains(attn_proj) && !asked.contains(core_attn)) {
+    return broken("offload of attn_proj without core_attn, whose output is its input");
+  }
+  if (asked.intersects({expert_fc1, moe_act}) && model.moe.experts == 0) {
+    return broken(fmt::format("offload of {} for a model without experts", text_of(asked)));
+  }
+  if (p.recompute == Recompute::full || p.recompute == Recompute::mixed) {
+    return broken(fmt::format("offload of {} with recompute {}: its layers keep nothing of them",
+                              text_of(asked), name_of(p.recompute)));
+  }
+  if (asked.intersects({expert_fc1, moe_act}) &&
+      p.recompute_modules.contains(RecomputeModule::moe)) {
+    return broken(fmt::format("offload of {} inside recomputed moe", text_of(asked)));
+  }
+  if (asked.intersects({attn_norm, mlp_norm}) && p.cuda_graphs == CudaGraphs::layers) {
+    return broken(
+        fmt::format("offload of {} with CUDA graphs of layers, whose boundaries norms "
+                    "cross",
+                    text_of(asked)));
+  }
+  return {};
+}
+
 std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
   if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
   const std::string order = fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
@@ -652,6 +692,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_schedule(model, job, framework, plan)) return found;
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
+  if (Found found = check_offload(model, framework, plan)) return found;
   return check_recompute(model, framework, plan);
 }
 

@@ -45,6 +45,11 @@ struct Rejection {
                                                      const Framework& framework,
                                                      const ParallelPlan& plan);
 
+/// The rule that the plan's offloaded activations break, alone.
+[[nodiscard]] std::optional<Rejection> check_offload(const ModelSpec& model,
+                                                     const Framework& framework,
+                                                     const ParallelPlan& plan);
+
 /// The first rule a plan breaks, or nothing. Does not look at memory.
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,

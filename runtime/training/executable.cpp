@@ -46,6 +46,16 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        "recompute none, selective, full or mixed",
                        "this runtime recomputes the attention core or whole layers");
   }
+  if (!plan.offload_modules.empty()) {
+    return input_error(where, "offloaded activations " + text_of(plan.offload_modules),
+                       "a plan without --offload-modules",
+                       "this runtime keeps activations on the device");
+  }
+  if (file.job.documents) {
+    return input_error(where, "documents packed into sequences",
+                       "a plan without --document-lengths",
+                       "this runtime's attention runs over whole sequences");
+  }
   if (!file.job.flash_attention) {
     return input_error(where, "attention that keeps its sequence x sequence matrix",
                        "flash attention, which is what this runtime computes",

@@ -60,6 +60,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.plan.schedule = static_cast<ScheduleKind>(draw.upto(3));
   f.plan.rank_order = draw.coin() ? RankOrder::dp_inside_pp : RankOrder::pp_inside_dp;
   if (draw.coin()) f.plan.offload_optimizer = 0.25;
+  if (draw.coin()) f.plan.offload_modules = {OffloadModule::core_attn, OffloadModule::attn_proj};
   f.plan.overlap_dp = draw.coin();
   f.plan.overlap_tp = draw.coin();
   f.plan.overlap_pp = draw.coin();

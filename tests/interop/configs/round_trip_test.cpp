@@ -109,6 +109,9 @@ std::vector<P> varied_plans() {
     p.zero = 1;
     p.offload_optimizer = 0.5;
   });
+  add(degrees(1, 1, 1, 64), [](P& p) {
+    p.offload_modules = {OffloadModule::core_attn, OffloadModule::attn_proj};
+  });
   add(degrees(1, 1, 1, 64), [](P& p) { p.bucket = Bytes{100.0 * (1 << 20)}; });
   return plans;
 }

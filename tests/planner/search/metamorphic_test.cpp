@@ -206,7 +206,8 @@ std::vector<std::string> words_of(std::string_view list) {
 /// choose from.
 bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, ParallelPlan& plan) {
   if (field.is(&ParallelPlan::overlap_tp) || field.is(&ParallelPlan::overlap_ep) ||
-      field.is(&ParallelPlan::cuda_graphs) || field.is(&ParallelPlan::bucket)) {
+      field.is(&ParallelPlan::cuda_graphs) || field.is(&ParallelPlan::offload_modules) ||
+      field.is(&ParallelPlan::bucket)) {
     return false;
   }
   if (field.is(&ParallelPlan::etp)) return plan.etp = 1, true;
