@@ -317,8 +317,6 @@ Json probability_json(const Prediction& costs) {
              : Json(nullptr);
 }
 
-std::string_view mfu_formula(bool documents) { return documents ? "6N+12LhD" : "6N+12LhT"; }
-
 Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents) {
   const double tokens = finite(costs.tokens_per_second, "tokens per second");
   return Json{{"tokens_per_second", tokens},

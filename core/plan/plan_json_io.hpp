@@ -14,7 +14,9 @@ namespace echelon {
 
 /// The formula behind every MFU we print (ModelSpec::flops_per_token): T the sequence, D the mean
 /// length of the document that a token lies in, where attention stays within documents.
-[[nodiscard]] std::string_view mfu_formula(bool documents);
+[[nodiscard]] constexpr std::string_view mfu_formula(bool documents) {
+  return documents ? "6N+12LhD" : "6N+12LhT";
+}
 
 /// A finite number; a NaN or an infinity is our bug and stops the program.
 [[nodiscard]] double finite(double value, std::string_view what);

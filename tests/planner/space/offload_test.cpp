@@ -50,6 +50,7 @@ TEST_CASE("a search that is asked to offload lists only plans that do, the best 
   r.job.global_batch = 64;
   r.constraints.pin<&ParallelPlan::offload_modules>(
       {OffloadModule::core_attn, OffloadModule::attn_proj});
+  r.whole_front = true;
   const Result<SearchOutcome> pruned = search(r);
   r.exhaustive = true;
   const Result<SearchOutcome> all = search(r);
