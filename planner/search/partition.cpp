@@ -43,11 +43,14 @@ std::optional<int> most_that_may_win(const CostModel& cost_model, const Parallel
 bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
                        Bytes usable, std::optional<Seconds> bound,
                        std::span<const RecomputePolicy> policies) {
+  // A policy that counts layers may count none.
+  const bool counted = std::ranges::any_of(policies, [](const RecomputePolicy& policy) {
+    return policy.kind == Recompute::full || policy.kind == Recompute::mixed;
+  });
   bool any = false;
   for (const RecomputePolicy& policy : policies) {
     set_policy(policy, plan);
-    if (any || (policy.kind == Recompute::none && policies.size() > 1))
-      continue;  // or none of many
+    if (any || (policy.kind == Recompute::none && counted)) continue;
     LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
     any = most_that_may_win(cost_model, plan, partitioner).has_value();
   }
