@@ -170,6 +170,7 @@ struct ShardingCosts {
   double embedding_parameters = 0;
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
+  double head_experts = 0;          ///< routed experts of the prediction modules
   [[nodiscard]] const LayerCosts& of(LayerKind kind) const {
     return kind == LayerKind::moe ? moe : dense;
   }

@@ -127,6 +127,11 @@ struct ModelSpec {
   int ffn_hidden = 0;     ///< width of one MLP projection of a dense layer
   int vocab = 0;          ///< tokens, unpadded
   int max_positions = 0;  ///< context length of the published model
+  /// Modules behind the last layer that predict one token further each while training: a layer of
+  /// the last one's kind on two vectors projected to one, and the shared head again. Not counted in
+  /// parameters() and flops_per_token(), as in published numbers. Source: DeepSeek-V3 (arXiv
+  /// 2412.19437), section 2.2; Megatron-LM --mtp-num-layers.
+  int prediction_modules = 0;
 
   Normalization normalization = Normalization::rms_norm;
   Activation activation = Activation::silu;

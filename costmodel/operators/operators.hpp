@@ -77,6 +77,12 @@ class OperatorList {
 [[nodiscard]] OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
                                           const Framework& framework, LayerSharding sharding);
 
+/// Entry of a prediction module: norms of the last layer's output and of the next token's
+/// embedding, and the projection of both to one vector. Source: DeepSeek-V3 (arXiv 2412.19437),
+/// equation 21; Megatron-LM d98e8a64, core/transformer/multi_token_prediction.py.
+[[nodiscard]] OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
+                                                const Framework& framework, LayerSharding sharding);
+
 /// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);
 

@@ -262,6 +262,31 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
   return mean;
 }
 
+/// Prediction modules stand on the last stage: each a layer of the last one's kind behind a
+/// projection, and the head once more, whose weights it shares.
+void add_prediction_modules(const ModelSpec& model, const OperatorContext& c,
+                            ShardingCosts& costs) {
+  const int modules = model.prediction_modules;
+  if (modules == 0) return;
+  const LayerCosts& layer = costs.of(model.layer_kind(model.layers - 1));
+  const OperatorList entry = prediction_operators(model, c.job, c.framework, c.sharding);
+  const PassSums sums = sum_over(entry, c);
+  const auto add = [&](PassCosts& head, const PassCosts& of_entry, const PassCosts& of_layer) {
+    PassCosts module = head;
+    module += of_entry;
+    module += of_layer;
+    head += modules * module;
+  };
+  add(costs.head_forward, sums.forward, layer.forward);
+  add(costs.head_backward, sums.backward, layer.backward);
+  costs.head_saved += modules * (costs.head_saved + entry.saved(Recompute::none) + layer.saved);
+  const double h = model.hidden;
+  const double own = modules * (layer.parameters + 2 * h * h / c.sharding.tp + 3 * h);
+  costs.head_parameters += own;
+  costs.head_parameters_last += own;
+  costs.head_experts = modules * layer.experts;
+}
+
 }  // namespace
 
 RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
@@ -349,6 +374,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   costs.embedding_parameters = embedding_parameters_per_rank(model_, framework_, sharding.tp);
   costs.head_parameters = head_parameters_per_rank(model_, framework_, sharding.tp, false);
   costs.head_parameters_last = head_parameters_per_rank(model_, framework_, sharding.tp, true);
+  add_prediction_modules(model_, context, costs);
   return costs;
 }
 

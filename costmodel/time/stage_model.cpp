@@ -102,7 +102,10 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
   if (first(stage)) p.ends += costs_.embedding_parameters;
-  if (last(stage)) p.ends += head_parameters(stage);
+  if (last(stage)) {
+    p.ends += head_parameters(stage);
+    p.experts += costs_.head_experts;
+  }
   p.replicated += p.ends;
   return p;
 }

@@ -76,11 +76,4 @@ struct ExpertKeys {
 [[nodiscard]] std::vector<ConfigRow> without_expert_rows();
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows);
 
-/// Layers in each chunk of a layout such as "Et*3|(tt|)*29m|L", in the order of the model.
-/// Source: Megatron-LM core_v0.16.1,
-/// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319. Errors: an unknown symbol,
-/// a repetition without number, more than 100,000 symbols.
-[[nodiscard]] Result<std::vector<int>> parse_megatron_layout(std::string_view layout,
-                                                             std::string_view where);
-
 }  // namespace echelon
