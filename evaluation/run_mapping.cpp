@@ -278,6 +278,8 @@ void set_kernels(const MeasuredRun& row, Framework& framework) {
   const HostShares shares = host_shares(row);
   framework.host_share = shares.layer;
   framework.host_experts_share = shares.experts;
+  framework.host_products_share = shares.products;
+  framework.fused_experts = shares.products == 0;
   if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
   if (row.torch_compile.has_value() && !*row.torch_compile) {
     framework.pointwise_passes = framework.eager_passes;

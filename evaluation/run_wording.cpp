@@ -171,12 +171,17 @@ HostShares host_shares(const MeasuredRun& row) {
   for (const std::string_view none : {" none ", " no ", " off ", " false ", " 0 "}) {
     if (graph.starts_with(none)) return {};
   }
-  if (holds(graph, "full iteration") || holds(graph, "whole iteration")) return {0, 0};
+  if (holds(graph, "full iteration") || holds(graph, "whole iteration")) return {0, 0, 0};
   const bool attention = holds(graph, "attn");
   const bool mlp = holds(graph, "mlp");
   const bool routing = holds(graph, "moe router") || holds(graph, "moe preprocess");
   const bool scoped = attention || mlp || routing || holds(graph, "mamba");
-  if (!scoped) return {.layer = 0.05};  // one launch for the 20 to 30 kernels of a layer
+  constexpr double kOneOf20 = 0.05;  // one launch for the 20 to 30 kernels of a layer
+  if (!scoped) {
+    // With a fixed capacity experts have static shapes, and are part of the layer's graph.
+    const bool fixed = states(row.notes, {"token drop", "tokendrop", "token drop moe"});
+    return fixed ? HostShares{kOneOf20, kOneOf20, kOneOf20} : HostShares{.layer = kOneOf20};
+  }
   constexpr double kHalf = 0.5;
   return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
 }

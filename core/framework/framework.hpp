@@ -135,6 +135,10 @@ struct Framework {
   /// itself; the rest is replayed as CUDA graphs.
   double host_share = 1;
   double host_experts_share = 1;
+  double host_products_share = 1;  ///< … and of those that every local expert adds
+  bool product_per_expert = false;  ///< a GEMM and casts of its own for every local expert
+  bool fused_experts = false;  ///< one kernel for the products of all local experts, which also
+                               ///< applies the activation and casts its result
   /// HBM traffic of element-wise kernels in units of fused ones', and what it is of a run without
   /// torch.compile, where the calibrations are those of compiled runs.
   double pointwise_passes = 1;

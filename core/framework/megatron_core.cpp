@@ -261,6 +261,9 @@ Framework megatron_core() {
   f.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
   // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
   f.saves_expert_output = false;
+  // TransformerEngine v2.9, pytorch/module/grouped_linear.py and common/gemm/cublaslt_gemm.cu,
+  // multi_stream_cublas_gemm
+  f.product_per_expert = true;
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;

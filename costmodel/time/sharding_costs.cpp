@@ -331,6 +331,10 @@ ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
 ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
+  // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
+  // products of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+  Framework framework = framework_;
+  framework.fused_experts |= plan.cuda_graphs == CudaGraphs::full_iteration;
   const Dtype format = job_.precision.compute;
   DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
   if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
@@ -344,7 +348,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
       static_cast<double>(cluster_.gpu().sms),
       job_,
       calibration_,
-      framework_};
+      framework};
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {

@@ -163,8 +163,14 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
     const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
-    const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
-    return framework.host_share * shares.layer * host + experts * shares.experts * c_.host_experts +
+    const double experts =
+        layer.experts > 0
+            ? share * expert_launches(
+                          framework, cost_model_.model().moe, recipe_, plan_.ep,
+                          {.experts = framework.host_experts_share * shares.experts,
+                           .products = framework.host_products_share * shares.products})
+            : 0.0;
+    return framework.host_share * shares.layer * host + experts * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);

@@ -198,8 +198,11 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
   }
   auto costs = space_.costs.find(point.sharding);
   if (costs == space_.costs.end()) {
-    costs = space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(point.sharding))
-                .first;
+    ParallelPlan plan;
+    static_cast<LayerSharding&>(plan) = point.sharding;
+    plan.cuda_graphs = request_.constraints.values().cuda_graphs;
+    costs =
+        space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(plan)).first;
   }
   DegreeNode node;
   node.point = point;

@@ -40,7 +40,7 @@ Seconds least_known_step(const PricedPoint& plan) { return plan.simulated.value_
 
 PlanFamily family_of(const SearchPoint& point) {
   const LayerSharding& s = point.sharding;
-  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2, point.offload_optimizer > 0};
+  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2};
 }
 
 PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }
@@ -99,8 +99,10 @@ void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& 
 void PlanPool::note(const PricedPoint& found) {
   const Seconds step = *found.simulated;
   lower(fastest_, step);
-  if (found.fits_probability() >= kSafeProbability && (!fastest_safe_ || step < *fastest_safe_)) {
-    fastest_safe_ = step;
+  const Seconds handled = least_weight(context_.request, found.score.unusual) * step;
+  if (found.fits_probability() >= kSafeProbability &&
+      (!fastest_safe_ || handled < *fastest_safe_)) {
+    fastest_safe_ = handled;
     winner_.reset();  // some may now be too slow
     for (const PricedPoint& each : plans_) note_winner(each);
   }
@@ -217,7 +219,8 @@ void PlanPool::settle(const CostsOfShardings& costs) {
   settle_families(costs);
 }
 
-/// Makes `shortest` certain: the step of the fastest plan that fits with such a probability.
+/// Makes `shortest` certain, the step of the fastest plan that fits with such a probability, or
+/// that step raised by its features' prices: no plan with a longer one can shorten it.
 void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
                               const std::optional<Seconds>& shortest) {
   for (const std::size_t i : sorted(plans_, least_known_step)) {

@@ -16,11 +16,10 @@
 namespace echelon {
 
 /// Plans that people call the same: a list shows the best of each family. They differ in chunks,
-/// microbatch, sharding groups, rank order, recomputation and layers per stage.
+/// microbatch, sharding groups, rank order, recomputation, offload and layers per stage.
 struct PlanFamily {
   int tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
   bool shards_gradients = false;  ///< ZeRO-2 or 3
-  bool offloads = false;
   auto operator<=>(const PlanFamily&) const = default;
 };
 [[nodiscard]] PlanFamily family_of(const SearchPoint& point);
@@ -138,7 +137,8 @@ class PlanPool {
   std::map<PlanFamily, Seconds> best_;   ///< least expected step of each family's simulated plans
   std::vector<Seconds> listed_;          ///< the smallest of those, ascending, at most request.top
   std::optional<Seconds> fastest_;       ///< step of any simulated plan
-  std::optional<Seconds> fastest_safe_;  ///< … of those that fit with kSafeProbability
+  /// … of those that fit with kSafeProbability, raised by the prices of its unusual features
+  std::optional<Seconds> fastest_safe_;
   std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;
   Priced work_;
