@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -114,21 +113,6 @@ Skip degrees_of(const MeasuredRun& row, bool experts_take_tp, ParallelPlan& plan
   return {};
 }
 
-/// Layers per stage of a row with "pp_layout=Et*4|(t*4|)*14tmL", Megatron-Core's layout of chunks.
-std::optional<std::vector<int>> stated_layers(const MeasuredRun& row, int layers, int pp) {
-  constexpr std::string_view kLayout = "pp_layout=";
-  const std::size_t at = row.overlap_detail.find(kLayout);
-  if (at == std::string::npos) return {};
-  const std::string_view rest = std::string_view(row.overlap_detail).substr(at + kLayout.size());
-  const auto chunks = parse_megatron_layout(rest.substr(0, rest.find(';')), "overlap_detail");
-  const auto ranks = static_cast<std::size_t>(pp);
-  if (!chunks || chunks->size() % ranks != 0) return {};
-  std::vector<int> stages(ranks, 0);
-  for (std::size_t i = 0; i < chunks->size(); ++i) stages[i % ranks] += (*chunks)[i];
-  if (std::accumulate(stages.begin(), stages.end(), 0) != layers) return {};
-  return stages;
-}
-
 /// Step 3: how the pipeline runs and which layers each stage holds.
 Skip pipeline_of(const MeasuredRun& row, const FrameworkDefaults& defaults, const ModelSpec& model,
                  ParallelPlan& plan, Notes& inferred) {
@@ -152,11 +136,11 @@ Skip pipeline_of(const MeasuredRun& row, const FrameworkDefaults& defaults, cons
   if (plan.pp > most_stages) {
     return fmt::format("{} layers on {} pipeline stages", model.layers, plan.pp);
   }
-  if (by_cost) {
+  if (const auto stated = layers_per_stage(row, model.layers, plan.pp)) {
+    plan.layers_per_stage = *stated;
+  } else if (by_cost) {
     const bool old = !defaults.tie_stays.empty() && says(row.notes, defaults.tie_stays);
     plan.layers_per_stage = layers_by_cost(model, plan.pp, old);
-  } else if (const auto stated = stated_layers(row, model.layers, plan.pp)) {
-    plan.layers_per_stage = *stated;
   } else if (defaults.split == StageSplit::ends_hold_fewer) {
     plan.layers_per_stage = ends_hold_fewer_layers(model.layers, plan.pp, plan.vpp);
   } else {
@@ -280,6 +264,7 @@ void set_kernels(const MeasuredRun& row, Framework& framework) {
   framework.host_experts_share = shares.experts;
   framework.host_products_share = shares.products;
   framework.fused_experts = shares.products == 0;
+  framework.captures_layers = shares.products > 0 && shares.experts < 1;
   if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
   if (row.torch_compile.has_value() && !*row.torch_compile) {
     framework.pointwise_passes = framework.eager_passes;

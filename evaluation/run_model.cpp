@@ -122,7 +122,8 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
 Result<ModelSpec> RunModels::model_of(const MeasuredRun& row, const Software& software,
                                       std::vector<std::string>& inferred) {
   Result<ModelSpec> model = layers_of(row, software, inferred);
-  if (model && states(row.notes, {"mtp layer", "mtp layers", "w mtp"})) model->prediction_modules = 1;
+  if (model && states(row.notes, {"mtp layer", "mtp layers", "w mtp"}))
+    model->prediction_modules = 1;
   return model;
 }
 

@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 
 #include "core/base/text.hpp"
+#include "core/framework/stage_layers.hpp"
 
 namespace echelon {
 
@@ -215,6 +217,20 @@ std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row) {
   std::ranges::replace(detail, '+', ',');
   const Result<RecomputeModules> parsed = parse_recompute_modules(detail, "recompute_detail");
   return parsed ? std::optional(*parsed) : std::nullopt;
+}
+
+std::optional<std::vector<int>> layers_per_stage(const MeasuredRun& row, int layers, int pp) {
+  constexpr std::string_view kLayout = "pp_layout=";
+  const std::size_t at = row.overlap_detail.find(kLayout);
+  if (at == std::string::npos) return {};
+  const std::string_view rest = std::string_view(row.overlap_detail).substr(at + kLayout.size());
+  const auto chunks = parse_megatron_layout(rest.substr(0, rest.find(';')), "overlap_detail");
+  const auto ranks = static_cast<std::size_t>(pp);
+  if (!chunks || chunks->size() % ranks != 0) return {};
+  std::vector<int> stages(ranks, 0);
+  for (std::size_t i = 0; i < chunks->size(); ++i) stages[i % ranks] += (*chunks)[i];
+  if (std::accumulate(stages.begin(), stages.end(), 0) != layers) return {};
+  return stages;
 }
 
 }  // namespace echelon

@@ -19,14 +19,16 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
          kept(costs_.moe, moe_part_, &LayerCounts::moe);
 }
 
-/// Whole microbatches whose activations a stage holds at its peak. Where a forward runs beside a
-/// backward, its chunk is built while another's is freed: one more. Source: Megatron-LM d98e8a64,
+/// Microbatches whose activations a stage holds at its peak. Where a forward runs beside a
+/// backward, its chunk is built while another's is freed: one more, or on a single stage, where
+/// both advance layer by layer from the same moment, a layer more. Source: Megatron-LM d98e8a64,
 /// core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
 double StageModel::in_flight(const Stage& stage) const {
   const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
                                                microbatches_, plan_.group_size());
-  const std::int64_t more = plan_.overlap_ep ? 1 : 0;
-  return static_cast<double>(std::min(chunks + more, microbatches_ * plan_.vpp)) / plan_.vpp;
+  const double built = plan_.pp > 1 ? 1.0 : 1.0 / std::max(1, stage.layers.total());
+  const double held = static_cast<double>(chunks) + (plan_.overlap_ep ? built : 0);
+  return std::min(held, static_cast<double>(microbatches_ * plan_.vpp)) / plan_.vpp;
 }
 
 /// What captured graphs of layers keep besides the layers' tensors: static inputs and outputs and
@@ -35,7 +37,8 @@ double StageModel::in_flight(const Stage& stage) const {
 /// 7 GB of DeepSeek-V3 on 256 GB200 (Megatron-Core MoE report, arXiv 2603.07685, as quoted), 60
 /// layers of microbatches in flight: 58 MB each.
 Bytes StageModel::graphs(const Stage& stage) const {
-  if (plan_.cuda_graphs != CudaGraphs::layers) return Bytes{};
+  const bool captured = cost_model_.framework().captures_layers;
+  if (plan_.cuda_graphs != CudaGraphs::layers && !captured) return Bytes{};
   constexpr double kOfGraph = 58e6;
   const double copies = plan_.pp > 1 ? in_flight(stage) : 1.0;
   return Bytes{2 * kOfGraph * stage.layers.total() * copies};

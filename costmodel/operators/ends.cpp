@@ -63,8 +63,8 @@ OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job
   list.push(norm("hidden_norm", s));
   list.push(norm("embedding_norm", s));
   push_column_entry(list, "prediction_gather", s, sharding);
-  list.push(gemm("prediction_projection", s.T, s.h / sharding.tp, 2 * s.h,
-                 2 * s.kept * s.Ts * s.h, s.e));
+  list.push(
+      gemm("prediction_projection", s.T, s.h / sharding.tp, 2 * s.h, 2 * s.kept * s.Ts * s.h, s.e));
   push_row_exit(list, "prediction_reduce", s, sharding);
   return list;
 }

@@ -41,11 +41,10 @@ struct HostShares {
 /// 50 of which a dense layer has too. An expert has two products in the forward and four in the
 /// backward (TransformerEngine v2.9, grouped_linear.py); in fp8 four quantised tensors: amax, scale
 /// and cast of each, or the cast and the allocation of its scales where these need no maximum of
-/// the whole (csrc/extensions/cast.cpp, split_quantize); the down projection's bias is added expert by expert
-/// (Megatron-LM core_v0.16.1, moe/experts.py, _apply_bias: three operations and five backward).
-/// Checked by: tests/costmodel/operators/experts_test.cpp.
-[[nodiscard]] inline double expert_launches(const Framework& framework,
-                                            const MixtureOfExperts& moe,
+/// the whole (csrc/extensions/cast.cpp, split_quantize); the down projection's bias is added expert
+/// by expert (Megatron-LM core_v0.16.1, moe/experts.py, _apply_bias: three operations and five
+/// backward). Checked by: tests/costmodel/operators/experts_test.cpp.
+[[nodiscard]] inline double expert_launches(const Framework& framework, const MixtureOfExperts& moe,
                                             const PrecisionRecipe& precision, int ep,
                                             const HostShares& shares) {
   if (!framework.product_per_expert) return shares.experts;

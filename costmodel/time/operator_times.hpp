@@ -33,8 +33,9 @@ struct OperatorContext {
   /// Fused kernels of experts write what the down projection reads in fp8.
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
     const bool written_so = framework.fused_experts && op.name == "expert_down";
-    return in_fp8(op) && !written_so ? elementwise_time(Bytes{job.precision.cast * elements}, 1, rates)
-                      : Seconds{};
+    return in_fp8(op) && !written_so
+               ? elementwise_time(Bytes{job.precision.cast * elements}, 1, rates)
+               : Seconds{};
   }
   /// Kernels of routed experts, in units of what their shapes say; those that are fused reach it.
   [[nodiscard]] double slower(const Operator& op) const {

@@ -165,10 +165,10 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
     const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
     const double experts =
         layer.experts > 0
-            ? share * expert_launches(
-                          framework, cost_model_.model().moe, recipe_, plan_.ep,
-                          {.experts = framework.host_experts_share * shares.experts,
-                           .products = framework.host_products_share * shares.products})
+            ? share * expert_launches(framework, cost_model_.model().moe, recipe_,
+                                      costs_.sharding.ep,
+                                      {.experts = framework.host_experts_share * shares.experts,
+                                       .products = framework.host_products_share * shares.products})
             : 0.0;
     return framework.host_share * shares.layer * host + experts * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;

@@ -201,8 +201,7 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
     ParallelPlan plan;
     static_cast<LayerSharding&>(plan) = point.sharding;
     plan.cuda_graphs = request_.constraints.values().cuda_graphs;
-    costs =
-        space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(plan)).first;
+    costs = space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(plan)).first;
   }
   DegreeNode node;
   node.point = point;

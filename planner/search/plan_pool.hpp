@@ -134,12 +134,12 @@ class PlanPool {
   const SearchContext& context_;
   std::vector<PricedPoint> plans_;
   std::vector<LayerPartition> partitions_;
-  std::map<PlanFamily, Seconds> best_;   ///< least expected step of each family's simulated plans
-  std::vector<Seconds> listed_;          ///< the smallest of those, ascending, at most request.top
-  std::optional<Seconds> fastest_;       ///< step of any simulated plan
+  std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
+  std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
+  std::optional<Seconds> fastest_;      ///< step of any simulated plan
   /// … of those that fit with kSafeProbability, raised by the prices of its unusual features
   std::optional<Seconds> fastest_safe_;
-  std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
+  std::optional<Seconds> winner_;  ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;
   Priced work_;
   MakespanSimulator simulator_;
