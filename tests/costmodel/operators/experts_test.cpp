@@ -161,6 +161,24 @@ TEST_CASE("biases of experts cost Megatron-Core 64 bytes per number of their res
   CHECK(added / expected == Approx(1));
 }
 
+TEST_CASE("beside an overlapped exchange a single stage keeps one layer more") {
+  const Mixture s = mixture("qwen3-30b");
+  const auto activations = [&](bool overlap) {
+    ParallelPlan plan;
+    plan.ep = plan.dp = plan.shard_group = 16;
+    plan.zero = 1;
+    plan.dispatcher = Dispatcher::hybridep;
+    plan.overlap_ep = overlap;
+    const CostModel cost_model = s.cost_model();
+    const ShardingCosts costs = cost_model.sharding_costs(plan);
+    const StageModel model(cost_model, plan, costs);
+    return model.memory({.index = 0, .layers = {0, s.model.layers}}).activations;
+  };
+  const Bytes layer =
+      s.cost_model().sharding_costs(LayerSharding{.microbatch = 1, .ep = 16}).moe.saved;
+  CHECK((activations(true) - activations(false)) / layer == Approx(1).epsilon(0.01));
+}
+
 TEST_CASE("a prediction module costs the last stage a layer of experts and the head once more") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16};
