@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "costmodel/collectives/collectives.hpp"
@@ -333,8 +334,11 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const ProcessGrid grid(plan);
   // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
   // products of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
-  Framework framework = framework_;
-  framework.fused_experts |= plan.cuda_graphs == CudaGraphs::full_iteration;
+  std::optional<Framework> fused;
+  if (plan.cuda_graphs == CudaGraphs::full_iteration) {
+    fused = framework_;
+    fused->fused_experts = true;
+  }
   const Dtype format = job_.precision.compute;
   DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
   if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
@@ -348,7 +352,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
       static_cast<double>(cluster_.gpu().sms),
       job_,
       calibration_,
-      framework};
+      fused ? *fused : framework_};
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {

@@ -36,6 +36,11 @@ std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key)
 
 Seconds least_known_step(const PricedPoint& plan) { return plan.simulated.value_or(plan.least); }
 
+/// Whether the winner may not be much slower than the plan: it fits, with its states on the GPU.
+bool limits_winner(const PricedPoint& plan) {
+  return plan.fits_probability() >= kSafeProbability && plan.point.offload_optimizer == 0;
+}
+
 }  // namespace
 
 PlanFamily family_of(const SearchPoint& point) {
@@ -68,8 +73,7 @@ bool PlanPool::may_lead(const PricedPoint& found) const {
     return !best || least < *best * (1 - kWorthSimulating);
   };
   if (gains(fastest_, found.least)) return true;
-  const bool safe = found.fits_probability() >= kSafeProbability;
-  if (safe && gains(fastest_safe_, found.least)) return true;
+  if (limits_winner(found) && gains(fastest_safe_, found.least)) return true;
   const auto best = best_.find(family_of(found.point));
   const bool leads = best == best_.end() || gains(best->second, found.least_expected());
   return leads && (!last_listed() || found.least_expected() <= *last_listed());
@@ -100,8 +104,7 @@ void PlanPool::note(const PricedPoint& found) {
   const Seconds step = *found.simulated;
   lower(fastest_, step);
   const Seconds handled = least_weight(context_.request, found.score.unusual) * step;
-  if (found.fits_probability() >= kSafeProbability &&
-      (!fastest_safe_ || handled < *fastest_safe_)) {
+  if (limits_winner(found) && (!fastest_safe_ || handled < *fastest_safe_)) {
     fastest_safe_ = handled;
     winner_.reset();  // some may now be too slow
     for (const PricedPoint& each : plans_) note_winner(each);
@@ -213,19 +216,20 @@ void PlanPool::fill(const PricedPoint& priced, ParallelPlan& plan) const {
 }
 
 void PlanPool::settle(const CostsOfShardings& costs) {
-  settle_fastest(costs, kSafeProbability, fastest_safe_);
-  settle_fastest(costs, 0, fastest_);
+  settle_fastest(costs, limits_winner, fastest_safe_);
+  settle_fastest(
+      costs, [](const PricedPoint&) { return true; }, fastest_);
   settle_winner(costs);
   settle_families(costs);
 }
 
-/// Makes `shortest` certain, the step of the fastest plan that fits with such a probability, or
-/// that step raised by its features' prices: no plan with a longer one can shorten it.
-void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
+/// Makes `shortest` certain, the step of the fastest plan that `counts`, or that step raised by its
+/// features' prices: no plan with a longer one can shorten it.
+void PlanPool::settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                               const std::optional<Seconds>& shortest) {
   for (const std::size_t i : sorted(plans_, least_known_step)) {
     if (shortest && least_known_step(plans_[i]) > *shortest) return;
-    if (plans_[i].fits_probability() < probability) continue;
+    if (!counts(plans_[i])) continue;
     look_at(i, costs,
             [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
   }

@@ -126,7 +126,7 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
   void note_winner(const PricedPoint& found);
-  void settle_fastest(const CostsOfShardings& costs, double probability,
+  void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                       const std::optional<Seconds>& shortest);
   void settle_winner(const CostsOfShardings& costs);
   void settle_families(const CostsOfShardings& costs);
@@ -137,7 +137,8 @@ class PlanPool {
   std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
   std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
   std::optional<Seconds> fastest_;      ///< step of any simulated plan
-  /// … of those that fit with kSafeProbability, raised by the prices of its unusual features
+  /// … of those that fit with kSafeProbability without offload, raised by the prices of its unusual
+  /// features
   std::optional<Seconds> fastest_safe_;
   std::optional<Seconds> winner_;  ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;

@@ -18,8 +18,8 @@ namespace echelon {
 inline constexpr double kLeastProbability = 0.5;
 /// … then below this one.
 inline constexpr double kLastResort = 0.05;
-/// A plan at least as likely to fit limits how slow the winner may be; its step counts with the
-/// prices of its unusual features.
+/// A plan at least as likely to fit, without offload, limits how slow the winner may be; its step
+/// counts with the prices of its unusual features.
 inline constexpr double kSafeProbability = 0.9;
 /// The winner is at most so much slower than the fastest of those, relative.
 inline constexpr double kMostGivenUp = 0.03;

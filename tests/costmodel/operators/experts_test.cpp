@@ -193,6 +193,8 @@ TEST_CASE("a prediction module costs the last stage a layer of experts and the h
   CHECK(with.head_parameters_last - without.head_parameters_last ==
         Approx(without.moe.parameters + 2 * h * h + 3 * h));
   CHECK(with.head_experts == without.moe.experts);
+  const double own = with.head_parameters - without.head_parameters + 16 * with.head_experts;
+  CHECK(own / 1e9 == Approx(11.5).epsilon(0.015));  // README_WEIGHTS.md of DeepSeek-V3
   CHECK(with.moe.forward.device == without.moe.forward.device);
 }
 
