@@ -279,9 +279,8 @@ LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan
     return (pipeline + optimizer + cost_model.calibration().step_fixed) *
            (1 + model.straggler_share());
   };
-  const Seconds closed_form = model.pipeline(work, slowest);
   const Seconds proved = model.least_pipeline(work, slowest);
-  return {step(closed_form), step(least_of(proved, closed_form)), step(proved)};
+  return {step(least_of(proved, model.pipeline(work, slowest))), step(proved)};
 }
 
 }  // namespace
@@ -293,7 +292,6 @@ LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPo
   if (!least.selective) return times;
   set_policy(*least.selective, plan);
   const LeastTimes other = least_times_of(context, plan, costs, 0, true);
-  times.closed_form = std::min(times.closed_form, other.closed_form);
   times.step = std::min(times.step, other.step);
   times.proved = std::min(times.proved, other.proved);
   return times;

@@ -50,9 +50,8 @@ struct LeastStep {
 
 /// Bounds of all plans of a point.
 struct LeastTimes {
-  Seconds closed_form;  ///< of the closed form: what the partition of the layers is searched by
-  Seconds step;         ///< of the simulated step, with the assumption of least_of()
-  Seconds proved;       ///< of the simulated step, without it
+  Seconds step;    ///< of the simulated step, with the assumption of least_of()
+  Seconds proved;  ///< … without it
 };
 
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its

@@ -47,15 +47,15 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     point.offload_optimizer = fraction;
     point.recompute = context.recomputes.back();
     point.recompute_layers = 0;
-    const auto closed_form = [&](const LeastRecomputation& recomputed) {
-      return least_times_with_traffic(context, point, costs, recomputed).closed_form;
+    const auto least_step = [&](const LeastRecomputation& recomputed) {
+      return least_times_with_traffic(context, point, costs, recomputed).step;
     };
-    least = std::max(least, closed_form({}));  // larger fractions may recompute less
+    least = std::max(least, least_step({}));  // larger fractions may recompute less
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return false;
     const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
-    if (!found.pool.matters(point, closed_form(recomputed), weight)) continue;
+    if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
     // The same for every fraction.
     if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {
       return false;

@@ -177,6 +177,13 @@ std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight
   return at_most ? std::min(*at_most, most) : most;
 }
 
+std::optional<Seconds> PlanPool::bound_of(const SearchPoint& point, double weight) const {
+  if (context_.request.exhaustive) return std::nullopt;
+  const std::optional<Seconds> most = just_above(longest(point, weight));
+  if (!most || point.pp == 1) return most;  // of one stage the closed form is the step
+  return *most / (1 - kClosedFormExcess);
+}
+
 std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step, double weight,
                                           Bytes reserved) const {
   constexpr double kLeastGain = 1e-3;  // of the expected step

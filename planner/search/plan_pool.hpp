@@ -67,11 +67,9 @@ class PlanPool {
   [[nodiscard]] bool matters(Seconds least) const;
   /// No plan of the point with a longer step matters; nothing: any does.
   [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
-  /// The bound that a partition of the point's layers has to be below.
-  [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const {
-    if (context_.request.exhaustive) return std::nullopt;
-    return just_above(longest(point, weight));
-  }
+  /// The bound that the closed form of a partition of the point's layers has to be below: its
+  /// simulated step, which is what counts, may be shorter by kClosedFormExcess.
+  [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const;
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
   /// where none would, or not by a thousandth of the expected step (where stages recompute on their

@@ -210,13 +210,11 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   const ShardingCosts& costs = bound.costs;
   Seconds least = bound.least;
   const bool some_can_win = found.pool.matters(point, least, 1);
-  Seconds least_closed_form = least;
   double weight = 1;
   if (some_can_win) {
     const LeastTimes times = least_times_with_traffic(
         context, point, costs, bound.needed.of(point.zero, point.offload_optimizer));
     least = std::max(least, times.step);
-    least_closed_form = times.closed_form;
     weight = least_weight_of(context.request, point);
   }
   const bool can_win = some_can_win && found.pool.matters(point, least, weight);
@@ -233,8 +231,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     return end_bounded();
   }
   const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
-  const bool partition_can_win =
-      can_win && partitioned && found.pool.matters(point, least_closed_form, weight);
+  const bool partition_can_win = can_win && partitioned;
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   bool priced = false;
   const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
@@ -246,7 +243,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
                        partition_may_win(context.cost_model, work.plan, costs, context.usable,
                                          found.pool.bound_of(point, weight), context.recomputes);
   if (may_win) {
-    found.pending({std::max(least, least_closed_form), point, &costs, weight});
+    found.pending({least, point, &costs, weight});
   }
   if (can_win && !partitioned) {
     note_unsearched(context, point, least, found);
