@@ -78,13 +78,13 @@ constexpr std::array kMegatronCoreRules = {
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
                   "overlap_moe_expert_parallel_comm"},
     FrameworkRule{RulePart::degrees,
-                  [](const ModelSpec&, const ParallelPlan& p) {
-                    return p.cuda_graphs == CudaGraphs::full_iteration && p.ep > 1 &&
-                           p.dispatcher != Dispatcher::hybridep;
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::full_iteration && m.moe.experts > 0 &&
+                           (p.ep == 1 || p.dispatcher != Dispatcher::hybridep);
                   },
-                  "CUDA graph of a whole step with a dispatcher that waits for the host: of split "
-                  "experts only with hybridep",
-                  "Megatron-LM d98e8a64, docs/cuda_graph.md; "
+                  "CUDA graph of a whole step with experts whose token counts the host waits for: "
+                  "only with ep > 1 and hybridep",
+                  "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
                   "megatron/core/transformer/moe/token_dispatcher.py"},
     FrameworkRule{RulePart::schedule,
                   [](const ModelSpec&, const ParallelPlan& p) {
@@ -99,7 +99,47 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "interleaving on 2 stages without overlap of pipeline messages",
                   "Megatron-LM core_v0.16.1, megatron/training/arguments.py:579"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.zero >= 2 && p.overlap_ep && p.cuda_graphs == CudaGraphs::layers;
+                  },
+                  "CUDA graphs of layers under FSDP that overlaps expert communication",
+                  "Megatron-LM d98e8a64, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:182"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.recompute == Recompute::full;
+                  },
+                  "overlap of expert communication together with full recomputation",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3021"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.recompute_modules.contains(RecomputeModule::moe);
+                  },
+                  "recomputation of moe while its exchange overlaps another microbatch",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3030"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::layers && p.recompute == Recompute::full;
+                  },
+                  "full recomputation with CUDA graphs of layers",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2855"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::layers &&
+                           p.recompute_modules.contains(RecomputeModule::moe);
+                  },
+                  "recomputation of moe around the CUDA graph of its router",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2866"},
 };
+
+/// What of a layer has static shapes: Megatron-Core refuses modules that the model lacks, and the
+/// MLP where expert communication overlaps.
+std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
+  std::string scope = "attn";
+  if (m.moe_layers() < m.layers && !p.overlap_ep) scope += " mlp";
+  if (m.moe.experts > 0) scope += " moe_router moe_preprocess";
+  return scope;
+}
 
 /// How the plan's chunks are told to it; "" for chunks of equal layers.
 std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
@@ -202,17 +242,19 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md"},
     RemarkRule{RemarkKind::needs,
-               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  switch (p.cuda_graphs) {
                    case CudaGraphs::none: return {};
                    case CudaGraphs::layers:
-                     return "--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp "
-                            "moe_router moe_preprocess";
+                     return "--cuda-graph-impl transformer_engine --cuda-graph-scope " +
+                            graph_scope(m, p);
                    case CudaGraphs::full_iteration: break;
                  }
-                 return "--cuda-graph-impl local --cuda-graph-scope full_iteration";
+                 return "--cuda-graph-impl local --cuda-graph-scope full_iteration "
+                        "--no-check-for-nan-in-loss-and-grad";
                },
-               "Megatron-LM d98e8a64, docs/cuda_graph.md"},
+               "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
+               "megatron/core/transformer/transformer_config.py:2824-2852, 3063"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};

@@ -20,9 +20,10 @@ enum class StageLayers {
 /// The part of a plan that a rule looks at: a search asks each part separately
 /// (planner/space/legality.hpp).
 enum class RulePart {
-  degrees,   ///< degrees and the sharding of a layer
-  schedule,  ///< … and schedule, chunks, rank order, overlap of messages
-  sharding,  ///< degrees, and ZeRO, its group and offload
+  degrees,        ///< degrees, the sharding of a layer, and CUDA graphs
+  schedule,       ///< … and schedule, chunks, rank order, overlap of messages
+  sharding,       ///< degrees, and ZeRO, its group and offload
+  recomputation,  ///< overlap of expert communication, CUDA graphs, and the policy
 };
 
 /// A combination that the framework refuses although it offers each of its parts.

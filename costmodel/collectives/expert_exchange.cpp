@@ -58,6 +58,22 @@ double met(const MixtureOfExperts& moe, int first, int count) {
   return 1 - missing / choose(moe.router_groups, moe.router_group_topk);
 }
 
+/// The same of every place where each lies in one group or holds whole ones: j of the n groups that
+/// it shares experts with are chosen in C(n, j) ways.
+double met_of_whole_groups(const MixtureOfExperts& moe, int count) {
+  const int size = moe.experts / moe.router_groups;
+  const int shared = std::min(size, count);
+  const int groups = count / shared;
+  const int room = size * moe.router_group_topk;
+  double missing = 0;
+  for (int j = 0; j <= groups; ++j) {
+    const double rest = choose(moe.router_groups - groups, moe.router_group_topk - j);
+    if (rest > 0)
+      missing += choose(groups, j) * rest * missed(room, j * shared, moe.experts_per_token);
+  }
+  return 1 - missing / choose(moe.router_groups, moe.router_group_topk);
+}
+
 /// What published benchmarks say of a dispatcher's kernels, in units of plain messages.
 struct ExchangeKernels {
   double sms;                     ///< that they hold
@@ -101,7 +117,7 @@ double places_met(const MixtureOfExperts& moe, int places) {
   EXPECTS(places >= 1 && moe.experts % places == 0, "places that divide the experts");
   const int count = moe.experts / places;
   const int groups = moe.router_groups;
-  if (places % groups == 0 || groups % places == 0) return places * met(moe, 0, count);
+  if (places % groups == 0 || groups % places == 0) return places * met_of_whole_groups(moe, count);
   double sum = 0;
   for (int place = 0; place < places; ++place) sum += met(moe, place * count, count);
   return sum;

@@ -51,8 +51,12 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const LayerCounts& all = stage.layers;
   const auto size_of = [&](int c) { return layers_in_chunk(all.total(), v, last(stage), c); };
   const int size = size_of(chunk);
-  int before = chunk + 1 == v ? all.total() - size : 0;
-  for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
+  const bool own_first = cost_model_.framework().per_stage_recompute;
+  int before = 0;
+  if (own_first || (all.dense > 0 && all.moe > 0)) {  // else where a chunk begins changes nothing
+    if (chunk + 1 == v) before = all.total() - size;
+    for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
+  }
   const auto moe_before = [&](int layers) {
     return all.total() > 0 ? layers * all.moe / all.total() : 0;
   };
@@ -60,7 +64,6 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
     const int moe = moe_before(end) - moe_before(begin);
     return LayerCounts{end - begin - moe, moe};
   };
-  const bool own_first = cost_model_.framework().per_stage_recompute;
   const auto of_chunk = [&](int layers) {
     const int wanted = own_first ? layers - before : (layers + v - 1) / v;
     return std::clamp(wanted, 0, size);
@@ -91,9 +94,10 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
   if (plan_.vpp == 1 || stage.layers.total() == 0) return in_flight(stage) * all;
   const bool two_kinds = stage.layers.dense > 0 && stage.layers.moe > 0;
   const auto kept = [&](int chunk) {
-    const Stage part = chunk_of(stage, chunk);
-    if (!two_kinds) return kept_by_layers(part);
-    return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
+    if (!two_kinds) return kept_by_layers(chunk_of(stage, chunk));
+    const int total = stage.layers.total();
+    return all *
+           (static_cast<double>(layers_in_chunk(total, plan_.vpp, last(stage), chunk)) / total);
   };
   if (plan_.schedule == ScheduleKind::dualpipe_v) {
     return dualpipe_in_flight(stage, 0) * kept(0) + dualpipe_in_flight(stage, 1) * kept(1);

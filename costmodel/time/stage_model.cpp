@@ -84,8 +84,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
-  dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
-  moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
+  follow_policy();
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
                             (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
@@ -94,6 +93,12 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   }
   const int nodes = cost_model.cluster().nodes();
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
+}
+
+void StageModel::follow_policy() {
+  const Framework& framework = cost_model_.framework();
+  dense_part_ = selective_part(costs_.dense, framework, plan_.recompute_modules);
+  moe_part_ = selective_part(costs_.moe, framework, plan_.recompute_modules);
 }
 
 StageModel::Parameters StageModel::parameters(const Stage& stage) const {

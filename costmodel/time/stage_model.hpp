@@ -36,6 +36,8 @@ class StageModel {
   /// `plan` and `costs` must outlive the model; `costs` belongs to the plan's sharding.
   StageModel(const CostModel& cost_model, const ParallelPlan& plan, const ShardingCosts& costs);
 
+  /// After the plan's policy of recomputation, or its modules, have changed.
+  void follow_policy();
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] StageTimes times(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;

@@ -47,7 +47,7 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
                             open.weight)) {
       return;
     }
-    for (const RecomputePolicy& recompute : context.recomputes) {
+    for (const RecomputePolicy& recompute : context.recomputes(point)) {
       point.recompute = recompute;
       std::optional<Bytes> limit = context.usable;
       while (limit) limit = accept_best(context, open, point, *limit, found, work);

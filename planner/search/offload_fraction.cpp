@@ -45,7 +45,7 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
   bool asked = false;
   for (const double fraction : kParts) {
     point.offload_optimizer = fraction;
-    point.recompute = context.recomputes.back();
+    point.recompute = context.recomputes(point).back();
     point.recompute_layers = 0;
     const auto least_step = [&](const LeastRecomputation& recomputed) {
       return least_times_with_traffic(context, point, costs, recomputed).step;
@@ -54,6 +54,9 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return false;
+    // Of all fractions the whole needs least recomputation: known from the point itself.
+    if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, 1)), weight))
+      return false;
     const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
     if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
     // The same for every fraction.
@@ -62,7 +65,8 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     }
     EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
     if (!partition_may_win(context.cost_model, work.plan, costs, limit,
-                           found.pool.bound_of(point, weight), context.recomputes)) {
+                           found.pool.bound_of(point, weight), context.recomputes(point),
+                           recomputed)) {
       continue;
     }
     found.pending({least, point, &costs, weight});

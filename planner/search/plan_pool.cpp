@@ -40,7 +40,7 @@ Seconds least_known_step(const PricedPoint& plan) { return plan.simulated.value_
 
 PlanFamily family_of(const SearchPoint& point) {
   const LayerSharding& s = point.sharding;
-  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2, point.offload_optimizer > 0};
+  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2};
 }
 
 PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }

@@ -16,11 +16,11 @@
 namespace echelon {
 
 /// Plans that people call the same: a list shows the best of each family. They differ in chunks,
-/// microbatch, sharding groups, rank order, recomputation and layers per stage.
+/// microbatch, sharding groups, rank order, recomputation, offload, overlap, CUDA graphs and layers
+/// per stage.
 struct PlanFamily {
   int tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
   bool shards_gradients = false;  ///< ZeRO-2 or 3
-  bool offloads = false;
   auto operator<=>(const PlanFamily&) const = default;
 };
 [[nodiscard]] PlanFamily family_of(const SearchPoint& point);

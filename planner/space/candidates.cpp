@@ -51,7 +51,7 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.shard_group = point.shard_group;
   set_policy(point.recompute, plan);
   plan.rank_order = point.rank_order;
-  plan.cuda_graphs = pinned.values().cuda_graphs;
+  plan.cuda_graphs = point.cuda_graphs;
   plan.offload_optimizer = point.offload_optimizer;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
@@ -167,6 +167,7 @@ SearchPoint point_of(const ParallelPlan& plan) {
   point.shard_group = plan.shard_group;
   point.rank_order = plan.rank_order;
   point.offload_optimizer = plan.offload_optimizer;
+  point.cuda_graphs = plan.cuda_graphs;
   point.recompute = {plan.recompute, plan.recompute_modules};
   for (const int k : plan.recompute_layers) {
     point.recompute_layers = std::max(point.recompute_layers, k);
@@ -219,10 +220,9 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     shardings.push_back(sharding);
     shardings.back().ep = ep;
     shardings.back().etp = etp;
-    // A search over ep meets ep = 1, where neither question arises.
+    // A search over ep meets ep = 1, where the question does not arise.
     const bool alone = ep == 1 && !pinned.has<&ParallelPlan::ep>();
     shardings.back().dispatcher = alone ? Dispatcher::alltoall : pinned.values().dispatcher;
-    shardings.back().overlap_ep = !alone && pinned.values().overlap_ep;
   };
   if (experts == 0 || !request.framework.expert_parallel) {
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
@@ -242,6 +242,23 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
   }
   if (shardings.empty()) add(1, etps.front());  // pinned etp: rejected with its reason
   return shardings;
+}
+
+std::vector<bool> overlap_ep_values(const PlanRequest& request, const LayerSharding& sharding) {
+  const PlanConstraints& pinned = request.constraints;
+  const bool alone = sharding.ep == 1 && !pinned.has<&ParallelPlan::ep>();
+  if (pinned.has<&ParallelPlan::overlap_ep>()) return {!alone && pinned.values().overlap_ep};
+  if (sharding.ep == 1 || !request.framework.overlaps_experts) return {false};
+  return {false, true};
+}
+
+std::vector<CudaGraphs> graph_values(const PlanRequest& request) {
+  if (request.constraints.has<&ParallelPlan::cuda_graphs>()) {
+    return {request.constraints.values().cuda_graphs};
+  }
+  if (!request.framework.cuda_graphs) return {CudaGraphs::none};
+  const bool experts = request.model.moe.experts > 0;
+  return {CudaGraphs::none, experts ? CudaGraphs::layers : CudaGraphs::full_iteration};
 }
 
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
@@ -375,12 +392,9 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
   }
   if (pinned.has<&P::selective_layers>()) return {Recompute::mixed};
   if (pinned.has<&P::recompute_layers>()) return {Recompute::full};
-  // Dispatch and combine overlap only where no layer repeats them.
-  const bool overlaps = pinned.values().overlap_ep;
   std::vector<RecomputePolicy> values{Recompute::none};
   if (!request.framework.recompute_modules.empty()) {
     for (const RecomputeModules& modules : module_chain(cost_model)) {
-      if (overlaps && modules.contains(RecomputeModule::moe)) continue;
       values.emplace_back(Recompute::selective, modules);
     }
   } else if (!request.job.flash_attention) {
@@ -389,8 +403,22 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
     values.emplace_back(Recompute::selective);
     if (request.framework.mixed_recompute) values.emplace_back(Recompute::mixed);
   }
-  if (!overlaps) values.emplace_back(Recompute::full);
+  values.emplace_back(Recompute::full);
   return values;
+}
+
+std::vector<RecomputePolicy> policies_beside(const PlanRequest& request,
+                                             const std::vector<RecomputePolicy>& policies,
+                                             bool overlap_ep, CudaGraphs graphs) {
+  std::vector<RecomputePolicy> allowed;
+  ParallelPlan plan;
+  plan.overlap_ep = overlap_ep;
+  plan.cuda_graphs = graphs;
+  for (const RecomputePolicy& policy : policies) {
+    set_policy(policy, plan);
+    if (!check_policy(request.model, request.framework, plan)) allowed.push_back(policy);
+  }
+  return allowed;
 }
 
 std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const ParallelPlan& plan,

@@ -483,7 +483,7 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
 }
 
 Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
-  if (Found found = check_modules(model, framework, p)) return found;
+  if (Found found = check_policy(model, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -504,9 +504,6 @@ Found check_recompute(const ModelSpec& model, const Framework& framework, const 
     return Rejection{contradictory, fmt::format("{} entries of recomputed layers for pp {}",
                                                 p.recompute_layers.size(), p.pp)};
   }
-  if (p.overlap_ep) {
-    return lacks_of(framework, "overlap of expert communication together with full recomputation");
-  }
   for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
     const int k = p.recompute_layers[s];
     if (k < 0 || k > p.layers_per_stage[s]) {
@@ -526,11 +523,11 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 }  // namespace
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
-/// of latent attention and of grouped experts need them, a whole layer of experts cannot be
-/// repeated while its exchange overlaps another microbatch.
-std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& framework,
-                                       const ParallelPlan& p) {
+/// of latent attention and of grouped experts need them.
+std::optional<Rejection> check_policy(const ModelSpec& model, const Framework& framework,
+                                      const ParallelPlan& p) {
   using enum RecomputeModule;
+  if (Found found = check_rules(model, framework, RulePart::recomputation, p)) return found;
   const RecomputeModules& asked = p.recompute_modules;
   if (asked.empty()) return {};
   if (p.recompute != Recompute::selective) {
@@ -552,10 +549,6 @@ std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& 
   }
   if (asked.contains(moe_act) && model.moe.experts == 0) {
     return Rejection{contradictory, "recomputation of moe_act for a model without experts"};
-  }
-  if (asked.contains(moe) && p.overlap_ep) {
-    return Rejection{contradictory,
-                     "recomputation of moe while its exchange overlaps another microbatch"};
   }
   return {};
 }

@@ -198,7 +198,7 @@ TEST_CASE("defaults that are not the plan's are named") {
   const std::string flex = said(RemarkKind::needs, plan, experts);
   CHECK(flex.find("--moe-flex-dispatcher-backend hybridep") != std::string::npos);
   CHECK(flex.find("--overlap-moe-expert-parallel-comm") != std::string::npos);
-  CHECK(flex.find("--cuda-graph-scope attn mlp moe_router") != std::string::npos);
+  CHECK(flex.find("--cuda-graph-scope attn moe_router moe_preprocess") != std::string::npos);
   plan = {};
   plan.pp = 4;
   plan.vpp = 2;

@@ -237,10 +237,7 @@ std::vector<std::string> words_of(std::string_view list) {
 /// Sets the field of `plan` to a random value that a search may choose; false where it has none to
 /// choose from.
 bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, ParallelPlan& plan) {
-  if (field.is(&ParallelPlan::overlap_tp) || field.is(&ParallelPlan::overlap_ep) ||
-      field.is(&ParallelPlan::cuda_graphs) || field.is(&ParallelPlan::bucket)) {
-    return false;
-  }
+  if (field.is(&ParallelPlan::overlap_tp) || field.is(&ParallelPlan::bucket)) return false;
   if (field.is(&ParallelPlan::etp)) return plan.etp = 1, true;
   switch (field.kind) {
     case PlanFieldKind::degree:
@@ -260,6 +257,8 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       const std::vector<std::string> names = words_of(field.choices);
       const Status known = set_name(field, names[draw.below(names.size())], "test", plan);
       if (plan.dispatcher == Dispatcher::allgather) return false;
+      // Nor a graph of a whole step of experts.
+      if (plan.cuda_graphs == CudaGraphs::full_iteration && r.model.moe.experts > 0) return false;
       // With flash attention a search does not try it: all but one framework gain nothing by it.
       // Where the framework has modules, the policy without any is no choice either.
       const bool tried = !r.job.flash_attention && r.framework.recompute_modules.empty();

@@ -91,11 +91,32 @@ class BruteForce {
               plan_.dp = dp;
               plan_.microbatch = mb;
               plan_.sequence_parallel = sp;
-              if (check_degrees(r_.model, r_.job, r_.cluster, r_.framework, plan_)) continue;
-              costs_ = cost_model_.sharding_costs(sharding_of(plan_));
-              schedules();
+              exchanges();
             }
           }
+        }
+      }
+    }
+  }
+
+  /// Every dispatcher, with and without overlap, and every scope of CUDA graphs but a whole step of
+  /// experts, which no search tries.
+  void exchanges() {
+    for (const Dispatcher dispatcher :
+         {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep}) {
+      for (const bool overlap : {false, true}) {
+        for (const CudaGraphs graphs :
+             {CudaGraphs::none, CudaGraphs::layers, CudaGraphs::full_iteration}) {
+          const bool experts = r_.model.moe.experts > 0;
+          if (graphs == CudaGraphs::full_iteration && experts) continue;
+          // What they gain of dense layers does not depend on the number of GPUs.
+          if (graphs == CudaGraphs::layers && !experts && r_.cluster.gpus() > 2) continue;
+          plan_.dispatcher = dispatcher;
+          plan_.overlap_ep = overlap;
+          plan_.cuda_graphs = graphs;
+          if (check_degrees(r_.model, r_.job, r_.cluster, r_.framework, plan_)) continue;
+          costs_ = cost_model_.sharding_costs(sharding_of(plan_));
+          schedules();
         }
       }
     }
@@ -265,6 +286,10 @@ PlanRequest random_request(std::mt19937& random) {
   }
   r.job.sequence = 512 << draw(0, 3);
   r.job.flash_attention = draw(0, 2) > 0;
+  if ((r.model.layers + r.cluster.gpus()) % 3 == 0) {  // a slow host, so that CUDA graphs gain
+    r.calibration.host_layer_forward *= 4;
+    r.calibration.host_layer_backward *= 4;
+  }
   r.job.global_batch = 4 << draw(0, 2);
   const Bytes memory{(3.0 + draw(0, 40)) * 0x1p30};
   if (draw(0, 1) == 0) {
@@ -299,6 +324,7 @@ TEST_CASE(
       r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
       r.model.layers = std::min(r.model.layers, 4);
     }
+    if (r.model.moe.experts > 0) r.model.layers = std::min(r.model.layers, 3);  // many dispatchers
     const Result<SearchOutcome> report = search(r);
     INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs, "
                  << r.model.layers << " layers, experts " << r.model.moe.experts);
@@ -469,6 +495,80 @@ TEST_CASE("a search takes the fastest dispatcher, and keeps a pinned one") {
     REQUIRE(report.winner() != nullptr);
     CHECK(report.winner()->plan.dispatcher == each);
     CHECK(report.winner()->expected() >= free.winner()->expected());
+  }
+}
+
+TEST_CASE(
+    "overlap of the experts' exchange and CUDA graphs are searched, and a flag keeps its value") {
+  PlanRequest r = request_for("qwen3-30b-a3b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::tp>(2);
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::ep>(8);
+  const SearchOutcome free = search(r).value();
+  REQUIRE(free.winner() != nullptr);
+  const Candidate& winner = *free.winner();
+  CHECK(winner.plan.overlap_ep);
+  CHECK(winner.plan.cuda_graphs == CudaGraphs::layers);
+  CHECK(winner.score.unusual.has(UnusualFeature::overlapped_experts));
+  CHECK(winner.score.unusual.has(UnusualFeature::graphs));
+  for (const bool overlap : {false, true}) {
+    for (const CudaGraphs graphs : {CudaGraphs::none, CudaGraphs::layers}) {
+      PlanRequest pinned = r;
+      pinned.constraints.pin<&ParallelPlan::overlap_ep>(overlap);
+      pinned.constraints.pin<&ParallelPlan::cuda_graphs>(graphs);
+      const SearchOutcome report = search(pinned).value();
+      REQUIRE(report.winner() != nullptr);
+      for (const Candidate& each : report.candidates) {
+        CHECK(each.plan.overlap_ep == (overlap && each.plan.ep > 1));
+        CHECK(each.plan.cuda_graphs == graphs);
+      }
+      const bool same = overlap && graphs == CudaGraphs::layers;
+      CHECK((report.winner()->expected() > winner.expected()) == !same);
+    }
+  }
+}
+
+TEST_CASE("graphs of a whole step take a dispatcher that can be captured") {
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::cuda_graphs>(CudaGraphs::full_iteration);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  for (const Candidate& each : report.candidates) {
+    CHECK(each.plan.ep > 1);
+    CHECK(each.plan.dispatcher == Dispatcher::hybridep);
+  }
+}
+
+TEST_CASE("no graphs where the host keeps up, and no layer graphs with full recomputation") {
+  const SearchOutcome fast = search(request_for("7b", "dgx-h100", 64)).value();
+  for (const Candidate& each : fast.candidates) CHECK(each.plan.cuda_graphs == CudaGraphs::none);
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.calibration.host_layer_forward *= 4;
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  const SearchOutcome full = search(r).value();
+  REQUIRE(full.winner() != nullptr);
+  for (const Candidate& each : full.candidates) {
+    CHECK(each.plan.cuda_graphs == CudaGraphs::none);
+    CHECK_FALSE(each.plan.overlap_ep);
+  }
+  r.constraints.pin<&ParallelPlan::cuda_graphs>(CudaGraphs::layers);
+  CHECK(search(r).error().where == "--cuda-graphs");
+}
+
+TEST_CASE("listed plans differ in degrees or in what ZeRO shards") {
+  for (const char* model : {"mixtral-8x7b", "70b", "deepseek-v2-lite"}) {
+    const SearchOutcome report = search(request_for(model, "dgx-h100", 64)).value();
+    REQUIRE(report.candidates.size() == 5);
+    for (std::size_t i = 0; i < 5; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const ParallelPlan& a = report.candidates[i].plan;
+        const ParallelPlan& b = report.candidates[j].plan;
+        const bool same = a.tp == b.tp && a.cp == b.cp && a.pp == b.pp && a.ep == b.ep &&
+                          a.etp == b.etp && (a.zero >= 2) == (b.zero >= 2);
+        INFO(model << ", plans " << i << " and " << j);
+        CHECK_FALSE(same);
+      }
+    }
   }
 }
 
