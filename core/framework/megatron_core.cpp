@@ -173,13 +173,15 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"},
     RemarkRule{RemarkKind::needs, kFsdpSettings,
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691",
+               "unset CUDA_DEVICE_MAX_CONNECTIONS"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (uses_fsdp(p) || p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
                  return "CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell, for tp or cp > 1";
                },
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951",
+               "export CUDA_DEVICE_MAX_CONNECTIONS=1"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.vpp == 1 || p.overlap_pp) return {};
@@ -199,6 +201,16 @@ constexpr std::array kMegatronCoreRemarks = {
                  if (!p.overlap_ep) return {};
                  return "--overlap-moe-expert-parallel-comm --delay-wgrad-compute, and "
                         "CUDA_DEVICE_MAX_CONNECTIONS other than 1";
+               },
+               "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md",
+               "unset CUDA_DEVICE_MAX_CONNECTIONS"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.ep == 1) return {};
+                 if (p.dispatcher == Dispatcher::deepep) return "the library DeepEP";
+                 return p.dispatcher == Dispatcher::hybridep
+                            ? "the library DeepEP, of its branch hybrid-ep"
+                            : "";
                },
                "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md"},
     RemarkRule{RemarkKind::needs,

@@ -48,6 +48,7 @@ struct RemarkRule {
   /// The setting or the warning; "" where the plan calls for none.
   std::string (*text)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
   std::string_view source;
+  std::string_view environment = "";  ///< line of the script that starts it
 };
 
 /// A remark on a certain plan.
@@ -55,6 +56,8 @@ struct FrameworkRemark {
   RemarkKind kind = RemarkKind::needs;
   std::string text;         ///< "--use-precision-aware-optimizer, for --optimizer-cpu-offload"
   std::string_view source;  ///< "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"
+  /// Line of the script that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1"; "" for none.
+  std::string_view environment = "";
 };
 
 /// Whether a key/value head would be held by more than one tensor-parallel rank, which several

@@ -153,14 +153,14 @@ ConfigFormat megatron_bridge_format() {
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
                     {"optimizer.lr", "learning rate"}};
-  format.unpriced = {{"model.cpu_offloading"},
-                     {"comm_overlap.overlap_moe_expert_parallel_comm"},
-                     {"optimizer.use_precision_aware_optimizer"}};
+  format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
   add_rows(format, expert_rows({.modules = "model.recompute_modules",
+                                .moe_recompute = "",
                                 .dispatcher = "model.moe_token_dispatcher_type",
                                 .dispatcher_default = "alltoall",
                                 .backend = "model.moe_flex_dispatcher_backend",
                                 .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
+                                .delay_wgrad = "comm_overlap.delay_wgrad_compute",
                                 .graphs = "model.cuda_graph_impl",
                                 .graph_scope = "model.cuda_graph_scope"}));
   return format;
@@ -173,6 +173,7 @@ ConfigFormat nemo_format() {
       .version = "8cfedd72 (NeMo 2.4/2.5)",
       .source = "nemo/lightning/pytorch/strategies/megatron_strategy.py",
       .syntax = ConfigSyntax::arguments,
+      .starts_ranks = true,
       .program = "nemo llm pretrain --yes",
       .usage = "bash FILE; NeMo-Run starts the nodes",
       .rows = {computed(&RunConfig::gpus, {"trainer.devices", "trainer.num_nodes"}, write_launcher,

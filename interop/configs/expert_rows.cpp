@@ -1,4 +1,6 @@
 // Rows of Megatron-LM's and its descendants' recomputed modules, experts and CUDA graphs.
+#include <array>
+
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -18,8 +20,14 @@ void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument
 }
 
 MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr || reading.config.plan.recompute != Recompute::selective) {
+  const bool selective = reading.config.plan.recompute == Recompute::selective;
+  if (selective && row.keys.size() > 1) {
+    if (const ConfigEntry* experts = reading.find(row.keys[1])) {
+      return std::optional(ReadValue{"moe", Origin::found, reading.place(*experts)});
+    }
+  }
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr || !selective) {
     return std::optional(derived("", "no modules are named"));
   }
   std::string names = entry->value.joined();
@@ -48,6 +56,9 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
     return std::optional(ReadValue{std::string(row.absent), Origin::assumed, "its default"});
   }
   const std::string& text = type->value.first().text;
+  if (text == "alltoall_seq") {  // of core 0.6 to 0.11
+    return std::optional(ReadValue{"alltoall", Origin::found, reading.place(*type)});
+  }
   if (text != "flex") return std::optional(ReadValue{text, Origin::found, reading.place(*type)});
   const ConfigEntry* backend = reading.find(row.keys[1]);
   if (backend == nullptr) {
@@ -57,23 +68,56 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{backend->value.first().text, Origin::found, reading.place(*backend)});
 }
 
+/// Parts of a layer with static shapes. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+constexpr std::array<std::string_view, 4> kGraphedParts = {"attn", "mlp", "moe_router",
+                                                           "moe_preprocess"};
+
+/// Keys: implementation; scope; two older switches; the newer name of the scope.
+ConfigRow graphs_row(const ExpertKeys& keys) {
+  ConfigRow row =
+      choice(plan_part<&P::cuda_graphs>,
+             {{"full_iteration", {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}}},
+              {"full_iteration", {{keys.graphs, "full_iteration"}}},
+              {"layers", {{keys.graphs, "transformer_engine"}}},
+              {"layers", {{keys.graphs, "local"}}},
+              {"layers", {{"enable-cuda-graph", "true"}}},
+              {"layers", {{"external-cuda-graph", "true"}}},
+              {"none", {{keys.graphs, "none"}}},
+              {"none", {}},
+              {"none", {{keys.graph_scope, "*"}}}});
+  row.keys = {keys.graphs, keys.graph_scope};
+  row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
+    const bool layers = config.plan.cuda_graphs == CudaGraphs::layers;
+    if (config.plan.cuda_graphs == CudaGraphs::none) return;
+    out.set(self.keys[0], scalar(layers ? "transformer_engine" : "local"));
+    ConfigValue scope;
+    scope.is_list = true;
+    for (const std::string_view part : kGraphedParts) {
+      const bool dense = config.model.moe.experts == 0;
+      if (dense && part.starts_with("moe")) continue;
+      scope.items.push_back(scalar(std::string(part)));
+    }
+    out.set(self.keys[1], layers ? std::move(scope) : scalar("full_iteration"));
+  };
+  return row;
+}
+
 }  // namespace
 
 std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
   ConfigRow dispatcher = computed(plan_part<&P::dispatcher>, {keys.dispatcher, keys.backend},
                                   write_dispatcher, read_dispatcher);
   dispatcher.absent = keys.dispatcher_default;
+  std::vector<std::string_view> modules = {keys.modules};
+  if (!keys.moe_recompute.empty()) modules.push_back(keys.moe_recompute);
   return {
-      computed(plan_part<&P::recompute_modules>, {keys.modules}, write_modules, read_modules),
+      computed(plan_part<&P::recompute_modules>, std::move(modules), write_modules, read_modules),
       std::move(dispatcher),
-      choice(plan_part<&P::overlap_ep>, {{"true", {{keys.overlap, "true"}}},
-                                         {"false", {{keys.overlap, "false"}}},
-                                         {"false", {}}}),
-      choice(plan_part<&P::cuda_graphs>,
-             {{"full_iteration", {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}}},
-              {"layers", {{keys.graphs, "transformer_engine"}}},
-              {"none", {{keys.graphs, "none"}}},
-              {"none", {}}}),
+      choice(plan_part<&P::overlap_ep>,
+             {{"true", {{keys.overlap, "true"}, {keys.delay_wgrad, "true", false, true}}},
+              {"false", {{keys.overlap, "false"}}},
+              {"false", {}}}),
+      graphs_row(keys),
   };
 }
 

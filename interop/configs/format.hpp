@@ -103,6 +103,7 @@ struct ConfigFormat {
   std::string_view source;   ///< where its options are defined
   ConfigSyntax syntax = ConfigSyntax::yaml;
   bool exported = true;           ///< false: it is only read
+  bool starts_ranks = false;      ///< its program starts the processes itself
   std::string_view program = "";  ///< of a command line: "pretrain_gpt.py"
   std::string_view usage = "";    ///< how the file is given to the framework
   std::vector<ConfigRow> rows{};
@@ -144,6 +145,7 @@ inline const ConfigField plan_part = &plan_field<member>;
 [[nodiscard]] ConfigFormat nemo_format();
 [[nodiscard]] ConfigFormat nemo1_format();
 [[nodiscard]] ConfigFormat torchtitan_format();
+[[nodiscard]] ConfigFormat torchtitan_recipe_format();
 [[nodiscard]] ConfigFormat deepspeed_format();
 [[nodiscard]] ConfigFormat nanotron_format();
 [[nodiscard]] ConfigFormat accelerate_format();

@@ -32,6 +32,7 @@ std::string_view extension_of(ConfigSyntax syntax) {
     case ConfigSyntax::toml: return "toml";
     case ConfigSyntax::yaml: return "yaml";
     case ConfigSyntax::json: return "json";
+    case ConfigSyntax::python: return "py";
     case ConfigSyntax::arguments: break;
   }
   return "sh";
@@ -48,22 +49,23 @@ std::string indented(std::string_view text, std::size_t indent) {
   return out;
 }
 
-/// The configuration as a file, where the format is one, and the program with its arguments.
+/// Lines in front of the program: environment, the configuration as a file, where the format is
+/// one. Then the program with its arguments.
 struct Body {
   std::string file;
   std::string command;
 };
 
 Result<Body> body_of(const ConfigFormat& format, const ExportedConfig& exported) {
-  if (format.program.empty() || format.program.starts_with("nemo")) {
+  if (format.program.empty() || format.starts_ranks) {
     return input_error("the format", fmt::format("{} starts its processes itself", format.title),
                        "a format that torchrun starts", std::string(format.usage));
   }
   if (format.syntax == ConfigSyntax::arguments) {
-    return Body{"", fmt::format("{} \\\n{}", format.program, exported.arguments)};
+    return Body{exported.environment, fmt::format("{} \\\n{}", format.program, exported.arguments)};
   }
   const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
-  return Body{fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
+  return Body{exported.environment + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
               replaced(std::string(format.program), "FILE", name) + "\n"};
 }
 

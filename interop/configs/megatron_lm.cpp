@@ -10,6 +10,8 @@ using M = ModelSpec;
 using X = MixtureOfExperts;
 using L = LatentAttention;
 
+constexpr std::string_view kWorldSize = "world-size";
+
 /// Source: Megatron-LM d98e8a64, megatron/training/arguments.py, validate_args: 4h, or two thirds
 /// of it in multiples of 64 with --swiglu.
 MaybeValue ffn_width(const ConfigRow& row, const ConfigReading& reading) {
@@ -130,6 +132,46 @@ void write_switch(const ConfigRow& row, const RunConfig& config, ConfigDocument&
   if (text_of(row.field, config) == "true") out.set(row.keys[0], scalar("true"));
 }
 
+/// The padded one is in arguments that a run printed, where the tokenizer brings the vocabulary.
+MaybeValue read_vocabulary(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys);
+  if (entry == nullptr) return std::optional<ReadValue>{};
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+/// Ranks that a run printed, else those that the launcher starts.
+MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
+  if (const ConfigEntry* all = reading.find(kWorldSize)) {
+    return std::optional(ReadValue{all->value.first().text, Origin::found, reading.place(*all)});
+  }
+  return read_launcher(row, reading);
+}
+
+/// A width of latent attention, which is off without its switch. Keys: switch, width.
+template <auto member, int width_by_default>
+ConfigRow latent_row(std::string_view key) {
+  return computed(
+      member, {"multi-latent-attention", key},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (!config.model.latent()) return;
+        out.set(row.keys[0], scalar("true"));
+        if (config.model.mla.*member > 0) write_number(out, row.keys[1], config.model.mla.*member);
+      },
+      [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+        if (reading.find(row.keys[0]) == nullptr) {
+          return std::optional(ReadValue{"0", Origin::assumed, "no --multi-latent-attention"});
+        }
+        const Result<std::optional<int>> width = number_at(reading, row.keys[1]);
+        if (!width) return width.error();
+        if (!*width) {
+          return std::optional(
+              ReadValue{std::to_string(width_by_default), Origin::assumed, "the default"});
+        }
+        return std::optional(ReadValue{std::to_string(**width), Origin::found,
+                                       reading.place(*reading.find(row.keys[1]))});
+      });
+}
+
 MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading) {
   if (reading.config.model.moe.experts == 0) return std::optional(derived(0, "a dense model"));
   const Result<std::optional<int>> stated = number_at(reading, row.keys[0]);
@@ -168,7 +210,12 @@ std::vector<ConfigRow> model_rows() {
             write_number(out, row.keys[0], c.model.ffn_hidden);
           },
           ffn_width),
-      plain(&M::vocab, {"vocab-size"}),
+      computed(
+          &M::vocab, {"vocab-size", "padded-vocab-size"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.model.vocab);
+          },
+          read_vocabulary),
       plain(&M::max_positions, {"max-position-embeddings"}, "0"),
       choice(&M::normalization, {{"rms_norm", {{"normalization", "RMSNorm"}}},
                                  {"layer_norm", {}},
@@ -188,7 +235,22 @@ std::vector<ConfigRow> model_rows() {
       choice(&M::qk_norm, {{"true", {{"qk-layernorm", "true"}}}, {"false", {}}}),
       plain(&M::hidden_dropout, {"hidden-dropout"}, "0.1"),
       plain(&M::attention_dropout, {"attention-dropout"}, "0.1"),
-      plain(&X::experts, {"num-experts"}, "0"),
+      // Without grouped GEMMs the experts of a rank would run one after the other.
+      computed(
+          &X::experts, {"num-experts", "moe-grouped-gemm"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.model.moe.experts == 0) return;
+            write_number(out, row.keys[0], c.model.moe.experts);
+            out.set(row.keys[1], scalar("true"));
+          },
+          [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+            const ConfigEntry* entry = reading.find(row.keys[0]);
+            if (entry == nullptr) {
+              return std::optional(ReadValue{"0", Origin::assumed, "the default"});
+            }
+            return std::optional(
+                ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+          }),
       computed(
           &X::experts_per_token, {"moe-router-topk"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
@@ -205,11 +267,11 @@ std::vector<ConfigRow> model_rows() {
              {{"true", {{"moe-router-enable-expert-bias", "true"}}}, {"false", {}}}),
       choice(&X::shared_expert_gate,
              {{"true", {{"moe-shared-expert-gate", "true"}}}, {"false", {}}}),
-      plain(&L::kv_lora_rank, {"kv-lora-rank"}, "0"),
-      plain(&L::q_lora_rank, {"q-lora-rank"}, "0"),
-      plain(&L::qk_nope_head_dim, {"qk-head-dim"}, "0"),
-      plain(&L::qk_rope_head_dim, {"qk-pos-emb-head-dim"}, "0"),
-      plain(&L::v_head_dim, {"v-head-dim"}, "0"),
+      latent_row<&L::kv_lora_rank, 32>("kv-lora-rank"),
+      latent_row<&L::q_lora_rank, 0>("q-lora-rank"),
+      latent_row<&L::qk_nope_head_dim, 128>("qk-head-dim"),
+      latent_row<&L::qk_rope_head_dim, 64>("qk-pos-emb-head-dim"),
+      latent_row<&L::v_head_dim, 128>("v-head-dim"),
       computed(
           &M::head_dim, {"kv-channels"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
@@ -221,7 +283,11 @@ std::vector<ConfigRow> model_rows() {
 
 std::vector<ConfigRow> job_rows() {
   return {
-      fixed(&RunConfig::framework, "megatron-core"),
+      // Options that only releases before Megatron Core had.
+      choice(&RunConfig::framework, {{"megatron-core", {}},
+                                     {"megatron-2021", {{"DDP-impl", "*"}}},
+                                     {"megatron-2021", {{"checkpoint-activations", "true"}}},
+                                     {"megatron-2021", {{"activations-checkpoint-method", "*"}}}}),
       plain(&RunConfig::sequence, {"seq-length"}),
       choice(&RunConfig::precision,
              {{"bf16:adam-fp32-master", {{"bf16", "true"}}},
@@ -238,25 +304,62 @@ std::vector<ConfigRow> job_rows() {
                 {"exp-avg-sq-dtype", "bf16"}}},
               {"bf16:adam-bf16-gradients", {{"bf16", "true"}, {"grad-reduce-in-bf16", "true"}}},
               {"bf16:muon", {{"bf16", "true"}, {"optimizer", "muon"}}},
+              {"fp8:mxfp8",
+               {{"bf16", "true"},
+                {"fp8-format", "*"},
+                {"fp8-recipe", "mxfp8"},
+                {"fp8-param-gather", "true"},
+                {"grad-reduce-in-bf16", "true"},
+                {"reuse-grad-buf-for-mxfp8-param-ag", "true", false, true}}},
+              {"mxfp8:adam-fp32-master",
+               {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-recipe", "mxfp8"}}},
+              {"nvfp4:adam-fp32-master",
+               {{"bf16", "true"}, {"fp4-format", "e2m1"}, {"fp4-recipe", "nvfp4", false, true}}},
+              {"fp8:precision-aware",
+               {{"bf16", "true"},
+                {"fp8-format", "*"},
+                {"fp8-recipe", "tensorwise"},
+                {"fp8-param-gather", "true"},
+                {"grad-reduce-in-bf16", "true"},
+                {"use-precision-aware-optimizer", "true", false, true},
+                {"exp-avg-dtype", "bf16"},
+                {"exp-avg-sq-dtype", "bf16"}}},
+              {"fp8:bf16-gradients",
+               {{"bf16", "true"},
+                {"fp8-format", "*"},
+                {"fp8-recipe", "tensorwise"},
+                {"fp8-param-gather", "true"},
+                {"grad-reduce-in-bf16", "true"}}},
+              {"fp8:blockwise",
+               {{"bf16", "true"},
+                {"fp8-format", "*"},
+                {"fp8-recipe", "blockwise"},
+                {"grad-reduce-in-bf16", "true"}}},
               {"fp16:adam-fp32-master", {{"fp16", "true"}}},
               {"fp8:primary-weights",
                {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-param-gather", "true"}}},
               {"fp8:adam-fp32-master", {{"bf16", "true"}, {"fp8-format", "*"}}},
-              {"fp32", {}}}),
+              {"fp8:adam-fp32-master",
+               {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-recipe", "delayed"}}},
+              {"fp32", {}},
+              {"fp32", {{"optimizer", "*"}}}}),
       choice(&RunConfig::flash_attention, {{"false", {{"attention-backend", "unfused"}}},
                                            {"false", {{"attention-backend", "local"}}},
+                                           {"false", {{"DDP-impl", "*"}}},
+                                           {"false", {{"checkpoint-activations", "true"}}},
+                                           {"false", {{"activations-checkpoint-method", "*"}}},
                                            {"true", {}},
                                            {"true", {{"attention-backend", "*"}}}}),
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
                 "sbatch.ntasks-per-node", "sbatch.nodes", "sbatch.gres", "sbatch.nodes"},
-               nullptr, read_launcher),
+               nullptr, read_gpus),
   };
 }
 
 std::vector<ConfigRow> plan_rows() {
   return {
-      plain(plan_part<&P::tp>, {"tensor-model-parallel-size", "model-parallel-size"}, "1"),
+      plain(plan_part<&P::tp>, {"tensor-model-parallel-size"}, "1"),
       plain(plan_part<&P::cp>, {"context-parallel-size"}, "1"),
       plain(plan_part<&P::pp>, {"pipeline-model-parallel-size"}, "1"),
       plain(plan_part<&P::ep>, {"expert-model-parallel-size"}, "1"),
@@ -292,21 +395,29 @@ std::vector<ConfigRow> plan_rows() {
       computed(plan_part<&P::layers_per_stage>,
                {"pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
                 "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
-                "account-for-loss-in-pipeline-split"},
+                "account-for-loss-in-pipeline-split", "standalone-embedding-stage"},
                write_stage_layers, read_stage_layers),
-      choice(plan_part<&P::zero>, {{"3",
-                                    {{"use-megatron-fsdp", "true"},
-                                     {"data-parallel-sharding-strategy", "optim_grads_params"},
-                                     {"use-distributed-optimizer", "true", false, true},
-                                     {"ckpt-format", "fsdp_dtensor", false, true}}},
-                                   {"2",
-                                    {{"use-megatron-fsdp", "true"},
-                                     {"data-parallel-sharding-strategy", "optim_grads"},
-                                     {"use-distributed-optimizer", "true", false, true},
-                                     {"ckpt-format", "fsdp_dtensor", false, true}}},
-                                   {"3", {{"use-torch-fsdp2", "true"}}},
-                                   {"1", {{"use-distributed-optimizer", "true"}}},
-                                   {"0", {}}}),
+      choice(
+          plan_part<&P::zero>,
+          {{"3",
+            {{"use-megatron-fsdp", "true"},
+             {"data-parallel-sharding-strategy", "optim_grads_params"},
+             {"use-distributed-optimizer", "true", false, true},
+             {"ckpt-format", "fsdp_dtensor", false, true}}},
+           {"2",
+            {{"use-megatron-fsdp", "true"},
+             {"data-parallel-sharding-strategy", "optim_grads"},
+             {"use-distributed-optimizer", "true", false, true},
+             {"ckpt-format", "fsdp_dtensor", false, true}}},
+           {"3",
+            {{"use-custom-fsdp", "true"},
+             {"data-parallel-sharding-strategy", "optim_grads_params"}}},
+           {"2", {{"use-custom-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim_grads"}}},
+           {"3", {{"use-torch-fsdp2", "true"}}},
+           {"1", {{"use-distributed-optimizer", "true"}}},
+           {"1", {{"use-megatron-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim"}}},
+           {"0", {}},
+           {"0", {{"data-parallel-sharding-strategy", "no_shard"}}}}),
       computed(plan_part<&P::shard_group>, {"num-distributed-optimizer-instances"}, write_instances,
                read_instances),
       computed(plan_part<&P::sequence_parallel>, {"sequence-parallel"}, write_switch,
@@ -316,9 +427,13 @@ std::vector<ConfigRow> plan_rows() {
                {{"recompute-granularity", "full"}, {"recompute-method", "block", false, true}}},
               {"selective", {{"recompute-granularity", "selective"}}},
               {"selective", {{"recompute-activations", "true"}}},
+              {"selective", {{"moe-layer-recompute", "true"}}},
               {"full", {{"checkpoint-activations", "true"}}},
+              {"full", {{"activations-checkpoint-method", "*"}}},
               {"none", {}}}),
-      computed(plan_part<&P::recompute_layers>, {"recompute-num-layers", "recompute-method"},
+      computed(plan_part<&P::recompute_layers>,
+               {"recompute-num-layers", "recompute-method", "activations-checkpoint-num-layers",
+                "activations-checkpoint-method"},
                write_recompute_layers, read_recompute_layers),
       follows(plan_part<&P::selective_layers>, no_layers),
       choice(plan_part<&P::rank_order>,
@@ -357,14 +472,20 @@ ConfigFormat megatron_lm_format() {
                     {"train-iters", "number of steps"},
                     {"lr", "learning rate"}};
   format.unpriced = {{"fine-grained-activation-offloading"},
-                     {"cpu-offloading-num-layers"},
+                     {"cpu-offloading-num-layers", "0"},
                      {"rampup-batch-size"},
                      {"hierarchical-context-parallel-sizes"},
                      {"mtp-num-layers"},
-                     {"fp4-format"},
                      {"window-size"},
-                     {"overlap-moe-expert-parallel-comm"},
                      {"distribute-saved-activations"},
+                     {"distribute-checkpointed-activations"},
+                     {"overlap-param-gather-with-optimizer-step"},
+                     {"moe-extended-tp"},
+                     {"moe-expert-capacity-factor"},
+                     {"encoder-tensor-model-parallel-size", "0"},
+                     {"encoder-pipeline-model-parallel-size", "0"},
+                     {"hybrid-override-pattern"},
+                     {"hybrid-layer-pattern"},
                      {"tensor-parallel-num-weight-shards"}};
   add_rows(format, expert_rows({}));
   return format;

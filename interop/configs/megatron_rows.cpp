@@ -235,6 +235,13 @@ MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading)
     }
     return std::optional(derived(numbers_text(stages), reading.place(*layout)));
   }
+  const bool embedding_apart =
+      row.keys.size() > 5 && pp > 1 && reading.find(row.keys[5]) != nullptr;
+  if (embedding_apart && config.model.layers % (pp - 1) == 0) {
+    std::vector<int> stages(static_cast<std::size_t>(pp), config.model.layers / (pp - 1));
+    stages.front() = 0;
+    return std::optional(derived(numbers_text(stages), reading.place(*reading.find(row.keys[5]))));
+  }
   const bool uneven = std::any_of(row.keys.begin() + 1, row.keys.end(), [&](std::string_view key) {
     const ConfigEntry* entry = reading.find(key);
     return entry != nullptr && entry->value.first().text != "false";
@@ -261,12 +268,14 @@ MaybeValue read_recompute_layers(const ConfigRow& row, const ConfigReading& read
   if (plan.recompute != Recompute::full || plan.layers_per_stage.empty()) {
     return recompute_all(row, reading);
   }
-  const ConfigEntry* method = reading.find(row.keys[1]);
+  // Megatron-LM before 2022 called them differently.
+  const bool old = row.keys.size() > 3 && reading.find(row.keys[3]) != nullptr;
+  const ConfigEntry* method = reading.find(row.keys[old ? 3 : 1]);
   if (method != nullptr && method->value.first().text == "uniform") {
     return std::optional(derived(numbers_text(plan.layers_per_stage),
                                  reading.place(*method) + ": every layer is recomputed"));
   }
-  const ConfigEntry* layers = reading.find(row.keys[0]);
+  const ConfigEntry* layers = reading.find(row.keys[old ? 2 : 0]);
   if (layers == nullptr) return recompute_all(row, reading);
   const Result<int> each = number_of(reading, *layers);
   if (!each) return each.error();

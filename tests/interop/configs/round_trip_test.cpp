@@ -118,6 +118,7 @@ std::string file_of(const ConfigFormat& format) {
     case ConfigSyntax::toml: return "run.toml";
     case ConfigSyntax::yaml: return "run.yaml";
     case ConfigSyntax::json: return "run.json";
+    case ConfigSyntax::python: return "run.py";
     case ConfigSyntax::arguments: break;
   }
   return "run.sh";
