@@ -9,14 +9,31 @@ using P = ParallelPlan;
 
 /// Names of the sections, which is all in which Bridge and NeMo 2 differ.
 struct Sections {
-  std::string_view tp, pp, vpp, cp, ep, etp, sequence_parallel;
-  std::string_view layout, first, last, embedding, loss;
+  std::string_view tp{}, pp{}, vpp{}, cp{}, ep{}, etp{}, sequence_parallel{};
+  std::string_view layout{}, first{}, last{}, embedding{}, loss{};
   std::string_view granularity, method, layers;
   std::string_view mbs, gbs, seq;
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
   std::string_view tp_overlap, rank_order;
   std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
 };
+
+/// Bridge and NeMo 1 have Megatron-Core's degrees in the section of the model.
+Sections in_model_section(Sections others) {
+  others.tp = "model.tensor_model_parallel_size";
+  others.pp = "model.pipeline_model_parallel_size";
+  others.vpp = "model.virtual_pipeline_model_parallel_size";
+  others.cp = "model.context_parallel_size";
+  others.ep = "model.expert_model_parallel_size";
+  others.etp = "model.expert_tensor_parallel_size";
+  others.sequence_parallel = "model.sequence_parallel";
+  others.layout = "model.pipeline_model_parallel_layout";
+  others.first = "model.num_layers_in_first_pipeline_stage";
+  others.last = "model.num_layers_in_last_pipeline_stage";
+  others.embedding = "model.account_for_embedding_in_pipeline_split";
+  others.loss = "model.account_for_loss_in_pipeline_split";
+  return others;
+}
 
 MaybeValue bool_at(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = row.keys.empty() ? nullptr : reading.find(row.keys[0]);
@@ -121,34 +138,23 @@ ConfigFormat megatron_bridge_format() {
                        {"fp8:adam-fp32-master", {{"mixed_precision", "bf16_with_mxfp8_mixed"}}},
                        {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
-                              .pp = "model.pipeline_model_parallel_size",
-                              .vpp = "model.virtual_pipeline_model_parallel_size",
-                              .cp = "model.context_parallel_size",
-                              .ep = "model.expert_model_parallel_size",
-                              .etp = "model.expert_tensor_parallel_size",
-                              .sequence_parallel = "model.sequence_parallel",
-                              .layout = "model.pipeline_model_parallel_layout",
-                              .first = "model.num_layers_in_first_pipeline_stage",
-                              .last = "model.num_layers_in_last_pipeline_stage",
-                              .embedding = "model.account_for_embedding_in_pipeline_split",
-                              .loss = "model.account_for_loss_in_pipeline_split",
-                              .granularity = "model.recompute_granularity",
-                              .method = "model.recompute_method",
-                              .layers = "model.recompute_num_layers",
-                              .mbs = "train.micro_batch_size",
-                              .gbs = "train.global_batch_size",
-                              .seq = "dataset.seq_length",
-                              .distributed = "ddp.use_distributed_optimizer",
-                              .grad_overlap = "ddp.overlap_grad_reduce",
-                              .param_overlap = "ddp.overlap_param_gather",
-                              .fsdp = "ddp.use_megatron_fsdp",
-                              .strategy = "ddp.data_parallel_sharding_strategy",
-                              .instances = "ddp.num_distributed_optimizer_instances",
-                              .tp_overlap = "comm_overlap.tp_comm_overlap",
-                              .rank_order = "dist.use_tp_pp_dp_mapping",
-                              .zero_default = "1",
-                              .overlap_default = "true"}));
+  add_rows(format,
+           plan_rows(in_model_section({.granularity = "model.recompute_granularity",
+                                       .method = "model.recompute_method",
+                                       .layers = "model.recompute_num_layers",
+                                       .mbs = "train.micro_batch_size",
+                                       .gbs = "train.global_batch_size",
+                                       .seq = "dataset.seq_length",
+                                       .distributed = "ddp.use_distributed_optimizer",
+                                       .grad_overlap = "ddp.overlap_grad_reduce",
+                                       .param_overlap = "ddp.overlap_param_gather",
+                                       .fsdp = "ddp.use_megatron_fsdp",
+                                       .strategy = "ddp.data_parallel_sharding_strategy",
+                                       .instances = "ddp.num_distributed_optimizer_instances",
+                                       .tp_overlap = "comm_overlap.tp_comm_overlap",
+                                       .rank_order = "dist.use_tp_pp_dp_mapping",
+                                       .zero_default = "1",
+                                       .overlap_default = "true"})));
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
@@ -242,34 +248,23 @@ ConfigFormat nemo1_format() {
                        {"fp16:adam-fp32-master", {}},
                        {"fp32", {{"trainer.precision", "32"}}}})},
   };
-  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
-                              .pp = "model.pipeline_model_parallel_size",
-                              .vpp = "model.virtual_pipeline_model_parallel_size",
-                              .cp = "model.context_parallel_size",
-                              .ep = "model.expert_model_parallel_size",
-                              .etp = "model.expert_tensor_parallel_size",
-                              .sequence_parallel = "model.sequence_parallel",
-                              .layout = "model.pipeline_model_parallel_layout",
-                              .first = "model.num_layers_in_first_pipeline_stage",
-                              .last = "model.num_layers_in_last_pipeline_stage",
-                              .embedding = "model.account_for_embedding_in_pipeline_split",
-                              .loss = "model.account_for_loss_in_pipeline_split",
-                              .granularity = "model.activations_checkpoint_granularity",
-                              .method = "model.activations_checkpoint_method",
-                              .layers = "model.activations_checkpoint_num_layers",
-                              .mbs = "model.micro_batch_size",
-                              .gbs = "model.global_batch_size",
-                              .seq = "model.encoder_seq_length",
-                              .distributed = "model.use_distributed_optimizer",
-                              .grad_overlap = "model.optim.overlap_grad_sync",
-                              .param_overlap = "model.optim.overlap_param_sync",
-                              .fsdp = "model.fsdp",
-                              .strategy = "model.fsdp_sharding_strategy",
-                              .instances = "model.num_distributed_optimizer_instances",
-                              .tp_overlap = "model.ub_tp_comm_overlap",
-                              .rank_order = "model.use_tp_pp_dp_mapping",
-                              .zero_default = "0",
-                              .overlap_default = "false"}));
+  add_rows(format,
+           plan_rows(in_model_section({.granularity = "model.activations_checkpoint_granularity",
+                                       .method = "model.activations_checkpoint_method",
+                                       .layers = "model.activations_checkpoint_num_layers",
+                                       .mbs = "model.micro_batch_size",
+                                       .gbs = "model.global_batch_size",
+                                       .seq = "model.encoder_seq_length",
+                                       .distributed = "model.use_distributed_optimizer",
+                                       .grad_overlap = "model.optim.overlap_grad_sync",
+                                       .param_overlap = "model.optim.overlap_param_sync",
+                                       .fsdp = "model.fsdp",
+                                       .strategy = "model.fsdp_sharding_strategy",
+                                       .instances = "model.num_distributed_optimizer_instances",
+                                       .tp_overlap = "model.ub_tp_comm_overlap",
+                                       .rank_order = "model.use_tp_pp_dp_mapping",
+                                       .zero_default = "0",
+                                       .overlap_default = "false"})));
   for (ConfigRow& row : format.rows) {
     if (row.field == ConfigField{plan_part<&P::zero>}) {
       row.cases = {{"1", {{"model.optim.name", "distributed_fused_adam"}}},

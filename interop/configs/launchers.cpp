@@ -120,14 +120,18 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
                "  --rdzv_backend c10d --rdzv_endpoint \"$MASTER_ADDR:{}\" \\\n  {}",
                size.per_node, size.nodes, kPort, body->command);
   }
+  const std::string passed =
+      exported.environment.find("export CUDA_DEVICE_MAX_CONNECTIONS") == std::string::npos
+          ? ""
+          : " -x CUDA_DEVICE_MAX_CONNECTIONS";
   // One process for each GPU; the program reads its rank from Open MPI's variables.
   return "#!/bin/bash\n" + body->file +
          fmt::format(
              "mpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  -x MASTER_ADDR -x "
-             "MASTER_PORT bash -c 'RANK=$OMPI_COMM_WORLD_RANK "
+             "MASTER_PORT{} bash -c 'RANK=$OMPI_COMM_WORLD_RANK "
              "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK \\\n  WORLD_SIZE=$OMPI_COMM_WORLD_SIZE python "
              "\"$@\"' train \\\n  {}",
-             config.gpus, size.per_node, body->command);
+             config.gpus, size.per_node, passed, body->command);
 }
 
 std::string launch_plan_run(std::string_view launcher, const RunConfig& config,

@@ -37,6 +37,9 @@ void write_number(ConfigDocument& out, std::string_view key, std::int64_t number
 void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
 
+/// Shapes of the model, by Megatron-LM's options.
+[[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
+
 // Megatron-LM's and its descendants' rows. Keys: chunks per rank; layers per chunk; layout.
 void write_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_vpp(const ConfigRow&, const ConfigReading&);

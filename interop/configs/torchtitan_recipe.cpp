@@ -88,8 +88,6 @@ std::vector<ConfigRow> recipe_job_rows() {
               registered("llama3.1-405b", "torchtitan.models.llama3.config_registry.llama3_405b"),
               registered("gpt-oss-20b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_20b"),
               registered("gpt-oss-120b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_120b"),
-              registered("deepseek-v2-lite",
-                         "torchtitan.models.deepseek_v3.config_registry.deepseek_v3_16b"),
               registered("deepseek-v3",
                          "torchtitan.models.deepseek_v3.config_registry.deepseek_v3_671b"),
               registered("qwen3-0.6b", "torchtitan.models.qwen3.config_registry.qwen3_0_6b"),

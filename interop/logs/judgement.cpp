@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "evaluation/error_summary.hpp"
+#include "core/base/quantile.hpp"
 
 namespace echelon {
 

@@ -56,7 +56,7 @@ const std::string kDump = R"(using world size: 16, data-parallel size: 2
 > building GPT model ...
 )";
 
-Result<ImportedConfig> read(const std::string& text) {
+Result<ImportedConfig> read_dump(const std::string& text) {
   return import_config({{"train.txt", text}}, GivenRun{});
 }
 
@@ -72,7 +72,7 @@ std::string with(const std::string& key, const std::string& value) {
 }
 
 TEST_CASE("arguments that Megatron-LM printed are its configuration") {
-  const Result<ImportedConfig> run = read(kDump);
+  const Result<ImportedConfig> run = read_dump(kDump);
   REQUIRE(run);
   CHECK(run->format->name == "megatron-lm");
   CHECK(run->asks.empty());
@@ -102,7 +102,7 @@ TEST_CASE("prefixes of launchers in front of printed arguments do no harm") {
     prefixed += "[default0]: 3: " + kDump.substr(at, end - at) + "\r\n";
     at = end + 1;
   }
-  const Result<ImportedConfig> run = read(prefixed);
+  const Result<ImportedConfig> run = read_dump(prefixed);
   REQUIRE(run);
   CHECK(run->config.plan.pp == 4);
   CHECK(run->config.plan.microbatch_group == 4);
@@ -110,32 +110,33 @@ TEST_CASE("prefixes of launchers in front of printed arguments do no harm") {
 }
 
 TEST_CASE("of a run that was restarted the last arguments count") {
-  const Result<ImportedConfig> run = read(kDump + with("micro_batch_size", "1"));
+  const Result<ImportedConfig> run = read_dump(kDump + with("micro_batch_size", "1"));
   REQUIRE(run);
   CHECK(run->config.plan.microbatch == 1);
   // What only the first start had is gone.
   std::string second = kDump;
   second.erase(second.find("  use_distributed_optimizer"),
                second.find("  virtual") - second.find("  use_distributed_optimizer"));
-  const Result<ImportedConfig> later = read(kDump + second);
+  const Result<ImportedConfig> later = read_dump(kDump + second);
   REQUIRE(later);
   CHECK(later->config.plan.zero == 0);
 }
 
 TEST_CASE("printed types, switches and precisions are read as their options") {
-  CHECK(read(with("overlap_p2p_comm", "False"))->config.plan.overlap_pp == false);
-  CHECK(read(with("fp8", "hybrid"))->config.precision == "fp8:adam-fp32-master");
-  CHECK(read(with("recompute_granularity", "selective"))->config.plan.recompute ==
+  CHECK(read_dump(with("overlap_p2p_comm", "False"))->config.plan.overlap_pp == false);
+  CHECK(read_dump(with("fp8", "hybrid"))->config.precision == "fp8:adam-fp32-master");
+  CHECK(read_dump(with("recompute_granularity", "selective"))->config.plan.recompute ==
         Recompute::selective);
-  CHECK(read(with("attention_backend", "AttnBackend.unfused"))->config.flash_attention == false);
-  CHECK(read(with("use_distributed_optimizer", "False"))->config.plan.zero == 0);
-  const Result<ImportedConfig> wrong = read(with("pipeline_model_parallel_size", "four"));
+  CHECK(read_dump(with("attention_backend", "AttnBackend.unfused"))->config.flash_attention ==
+        false);
+  CHECK(read_dump(with("use_distributed_optimizer", "False"))->config.plan.zero == 0);
+  const Result<ImportedConfig> wrong = read_dump(with("pipeline_model_parallel_size", "four"));
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().message().find("train.txt line 33") != std::string::npos);
 }
 
 /// A model of 24 layers with the options behind it.
-Result<ImportedConfig> script(const std::string& options) {
+Result<ImportedConfig> old_script(const std::string& options) {
   return import_config(
       {{"train.sh",
         "python -m torch.distributed.launch --nproc_per_node 8 --nnodes 2 pretrain_gpt.py "
@@ -148,12 +149,12 @@ Result<ImportedConfig> script(const std::string& options) {
 
 TEST_CASE("Megatron-LM 2.5 and 2.6 are the framework of 2021, with their recomputation") {
   const Result<ImportedConfig> v25 =
-      script("--fp16 --DDP-impl local --checkpoint-activations --tensor-model-parallel-size 8");
+      old_script("--fp16 --DDP-impl local --checkpoint-activations --tensor-model-parallel-size 8");
   REQUIRE(v25);
   CHECK(v25->config.framework == "megatron-2021");
   CHECK_FALSE(v25->config.flash_attention);
   CHECK(v25->config.plan.recompute_layers == std::vector{24});
-  const Result<ImportedConfig> v26 = script(
+  const Result<ImportedConfig> v26 = old_script(
       "--fp16 --activations-checkpoint-method block --activations-checkpoint-num-layers 2 "
       "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3");
   REQUIRE(v26);
@@ -161,39 +162,40 @@ TEST_CASE("Megatron-LM 2.5 and 2.6 are the framework of 2021, with their recompu
   CHECK(v26->config.plan.vpp == 2);
   CHECK(v26->config.plan.recompute_layers == std::vector{4, 4, 4, 4});
   const Result<ImportedConfig> uniform =
-      script("--fp16 --activations-checkpoint-method uniform --pipeline-model-parallel-size 2");
+      old_script("--fp16 --activations-checkpoint-method uniform --pipeline-model-parallel-size 2");
   REQUIRE(uniform);
   CHECK(uniform->config.plan.recompute_layers == std::vector{12, 12});
 }
 
 TEST_CASE("switches of core 0.4 to 0.19 that were renamed are read under every name") {
   const Result<ImportedConfig> alone =
-      script("--bf16 --pipeline-model-parallel-size 4 --standalone-embedding-stage");
+      old_script("--bf16 --pipeline-model-parallel-size 4 --standalone-embedding-stage");
   REQUIRE(alone);
   CHECK(alone->config.plan.layers_per_stage == std::vector{0, 8, 8, 8});
   const Result<ImportedConfig> fsdp =
-      script("--bf16 --use-custom-fsdp --data-parallel-sharding-strategy optim_grads_params");
+      old_script("--bf16 --use-custom-fsdp --data-parallel-sharding-strategy optim_grads_params");
   REQUIRE(fsdp);
   CHECK(fsdp->config.plan.zero == 3);
-  CHECK(script("--bf16 --external-cuda-graph")->config.plan.cuda_graphs == CudaGraphs::layers);
-  CHECK(script("--bf16 --enable-cuda-graph --cuda-graph-scope full_iteration --cuda-graph-impl "
-               "local")
+  CHECK(old_script("--bf16 --external-cuda-graph")->config.plan.cuda_graphs == CudaGraphs::layers);
+  CHECK(old_script("--bf16 --enable-cuda-graph --cuda-graph-scope full_iteration --cuda-graph-impl "
+                   "local")
             ->config.plan.cuda_graphs == CudaGraphs::full_iteration);
-  CHECK(script("--bf16 --cuda-graph-impl full_iteration")->config.plan.cuda_graphs ==
+  CHECK(old_script("--bf16 --cuda-graph-impl full_iteration")->config.plan.cuda_graphs ==
         CudaGraphs::full_iteration);
-  const Result<ImportedConfig> experts = script(
+  const Result<ImportedConfig> experts = old_script(
       "--bf16 --num-experts 8 --expert-model-parallel-size 8 --moe-layer-recompute "
       "--moe-token-dispatcher-type alltoall_seq");
   REQUIRE(experts);
   CHECK(experts->config.plan.recompute == Recompute::selective);
   CHECK(experts->config.plan.recompute_modules.contains(RecomputeModule::moe));
   CHECK(experts->config.plan.dispatcher == Dispatcher::alltoall);
-  CHECK(script("--optimizer adam")->config.precision == "fp32");
+  CHECK(old_script("--optimizer adam")->config.precision == "fp32");
 }
 
 TEST_CASE("latent attention is off without its switch, and has the defaults of its widths") {
-  CHECK_FALSE(script("--bf16 --kv-lora-rank 512")->config.model.latent());
-  const Result<ImportedConfig> on = script("--bf16 --multi-latent-attention --kv-lora-rank 512");
+  CHECK_FALSE(old_script("--bf16 --kv-lora-rank 512")->config.model.latent());
+  const Result<ImportedConfig> on =
+      old_script("--bf16 --multi-latent-attention --kv-lora-rank 512");
   REQUIRE(on);
   CHECK(on->config.model.mla.kv_lora_rank == 512);
   CHECK(on->config.model.mla.q_lora_rank == 0);

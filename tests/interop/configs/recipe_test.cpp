@@ -35,14 +35,14 @@ def plan():
     return c
 )";
 
-Result<ImportedConfig> read(const std::string& text) {
+Result<ImportedConfig> read_recipe(const std::string& text) {
   GivenRun given;
   given.gpus = 32;
   return import_config({{"plans.py", text}}, given);
 }
 
-std::string error_of(const std::string& text) {
-  const Result<ImportedConfig> run = read(text);
+std::string recipe_error(const std::string& text) {
+  const Result<ImportedConfig> run = read_recipe(text);
   return run ? "no error" : run.error().message();
 }
 
@@ -50,7 +50,7 @@ TEST_CASE("a recipe is read through the names of its sections") {
   std::string text = kRecipe;
   const std::size_t parts = text.find("    p.module_fqns");
   text.erase(parts, text.find("    c.training.max") - parts);
-  const Result<ImportedConfig> run = read(text);
+  const Result<ImportedConfig> run = read_recipe(text);
   REQUIRE(run);
   CHECK(run->format->name == "torchtitan-recipe");
   CHECK(run->asks.empty());
@@ -67,26 +67,26 @@ TEST_CASE("a recipe is read through the names of its sections") {
 }
 
 TEST_CASE("modules of chunks over several lines are counted") {
-  const Result<ImportedConfig> run = read(kRecipe);
+  const Result<ImportedConfig> run = read_recipe(kRecipe);
   REQUIRE(run);
   CHECK(run->config.plan.layers_per_stage == std::vector{2, 1});
 }
 
 TEST_CASE("malformed recipes are refused with their line") {
-  CHECK(error_of("a = [1,\n2\n").find("plans.py line 1: a bracket that is not closed") !=
+  CHECK(recipe_error("a = [1,\n2\n").find("plans.py line 1: a bracket that is not closed") !=
         std::string::npos);
-  CHECK(error_of("a = 1\nb = 'x\nc = 2\n").find("line 2: a quote that is not closed") !=
+  CHECK(recipe_error("a = 1\nb = 'x\nc = 2\n").find("line 2: a quote that is not closed") !=
         std::string::npos);
-  CHECK(error_of("\"\"\"\nno end\n").find("line 1") != std::string::npos);
+  CHECK(recipe_error("\"\"\"\nno end\n").find("line 1") != std::string::npos);
   std::string text = kRecipe;
   text.replace(text.find("tensor_parallel_degree = 2"), 26, "tensor_parallel_degree = two");
-  CHECK(error_of(text).find("line 13") != std::string::npos);
+  CHECK(recipe_error(text).find("line 13") != std::string::npos);
   text = kRecipe;
   text.replace(text.find("\"always\""), 8, "\"often\"");
-  CHECK(error_of(text).find("default, always or never") != std::string::npos);
+  CHECK(recipe_error(text).find("default, always or never") != std::string::npos);
   text = kRecipe;
   text.replace(text.find("128*8192"), 8, "1000");
-  CHECK(error_of(text).find("a multiple of the 8192 tokens") != std::string::npos);
+  CHECK(recipe_error(text).find("a multiple of the 8192 tokens") != std::string::npos);
 }
 
 }  // namespace
