@@ -24,9 +24,9 @@ const ConfigEntry* ConfigReading::find(std::string_view key) const {
   const ConfigEntry* entry = document.find(key);
   if (entry == nullptr) return nullptr;
   const std::string& text = entry->value.text;
-  const bool null =
-      !entry->value.is_list && entry->value.unresolved.empty() &&
-      (text == "null" || text == "None" || text == "~" || text == "auto" || text.empty());
+  const bool null = !entry->value.is_list && entry->value.unresolved.empty() &&
+                    (text == "null" || text == "None" || text == "~" || text == "auto" ||
+                     text == kFillIn || text.empty());
   return null ? nullptr : entry;
 }
 

@@ -40,8 +40,8 @@ struct ConfigReading {
   std::vector<std::string> asks{};  ///< "--gpus: the file does not state ..."
 
   [[nodiscard]] bool knows(const ConfigField& field) const;
-  /// The entry of the first of these keys that has a value. null is none, and so is "auto": the
-  /// framework takes it from elsewhere.
+  /// The entry of the first of these keys that has a value. null is none, and so are "auto", which
+  /// the framework takes from elsewhere, and the mark of what a user fills in.
   [[nodiscard]] const ConfigEntry* find(const std::vector<std::string_view>& keys) const;
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;
   /// "train.sh line 12: --tensor-model-parallel-size".
