@@ -1,7 +1,5 @@
 #include "gui/app/file_writer.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "core/base/files.hpp"
