@@ -12,7 +12,7 @@ CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const Clust
       framework_(framework),
       calibration_(calibration),
       peak_(cluster.gpu().peak(job.precision.compute)),
-      flops_per_token_(model.flops_per_token(job.sequence)) {
+      flops_per_token_(model.flops_per_token(job.document_span())) {
   EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");
   moe_before_.assign(static_cast<std::size_t>(model.layers) + 1, 0);
   for (int layer = 0; layer < model.layers; ++layer) {

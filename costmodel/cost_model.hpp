@@ -37,11 +37,18 @@ struct LayerCounts {
 /// One stage of a pipeline, or one of its chunks: where it stands, what it holds, what of that is
 /// recomputed.
 struct Stage {
+  /// Layers of one of its chunks, of those of the stage.
+  struct Part {
+    LayerCounts layers, recomputed, selective;
+    bool operator==(const Part&) const = default;
+  };
   int index = 0;
   LayerCounts layers;
   LayerCounts recomputed{};    ///< fully
   LayerCounts selective{};     ///< selectively: their attention core, or the plan's modules
   std::optional<int> chunk{};  ///< none: all chunks of the stage
+  /// DualPipe, whose chunks are two stages of the model: the first one's layers. None: half of all.
+  std::optional<Part> first_chunk{};
   bool operator==(const Stage&) const = default;
 };
 
@@ -76,8 +83,9 @@ struct TimePrediction {
   Seconds closed_form;  ///< the same with the pipeline's closed form: `step`, if not simulated
   Seconds low;          ///< 80 % band
   Seconds high;
-  Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
-  Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path
+  Seconds shared;     ///< all ranks' work over the cores they share; zero: each has its own
+  Seconds turns;      ///< of the step (its compute): by which `shared` exceeds the critical path
+  Seconds data_load;  ///< reading the step's tokens, next to the step before: parts.data is more
   double bubble_share() const { return parts.bubble() / step; }
 };
 
@@ -86,7 +94,7 @@ struct PlanCosts {
   TimePrediction time;
   Evidence evidence = Evidence::extrapolated;
   double tokens_per_second = 0;
-  FlopsPerSecond model_flops_per_gpu;  ///< 6N + 12LhT formula, ModelSpec::flops_per_token
+  FlopsPerSecond model_flops_per_gpu;  ///< mfu_formula(), ModelSpec::flops_per_token
   double mfu = 0;                      ///< of the dense peak of the compute dtype
 };
 
@@ -130,6 +138,14 @@ struct RecomputedPart {
   }
 };
 
+/// A tensor that waits for the backward and that offloading `module` moves to the host, unless one
+/// of the recomputed modules `freed_by` drops it.
+struct OffloadableTensor {
+  OffloadModule module{};
+  RecomputeModules freed_by{};
+  Bytes bytes;
+};
+
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
@@ -140,6 +156,7 @@ struct LayerCosts {
   Bytes saved_selective;
   /// Of each module that the framework can recompute.
   std::array<RecomputedPart, kRecomputeModules.size()> modules;
+  std::vector<OffloadableTensor> offloadable{};
   Bytes transient;
   Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
@@ -154,6 +171,10 @@ struct LayerCosts {
 /// for moe, which holds moe_act and shared_experts.
 [[nodiscard]] RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
                                             RecomputeModules modules);
+
+/// Bytes that a layer's modules move to the host, of tensors that recomputing `dropped` leaves.
+[[nodiscard]] Bytes offloaded_bytes(const LayerCosts& layer, OffloadModules modules,
+                                    RecomputeModules dropped);
 
 /// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
 /// sharding, used by all plans that share it.
@@ -170,6 +191,7 @@ struct ShardingCosts {
   double embedding_parameters = 0;
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
+  double head_experts = 0;          ///< routed experts of the prediction modules
   [[nodiscard]] const LayerCosts& of(LayerKind kind) const {
     return kind == LayerKind::moe ? moe : dense;
   }
@@ -267,6 +289,22 @@ class CostModel {
   [[nodiscard]] const Framework& framework() const { return framework_; }
   [[nodiscard]] const Calibration& calibration() const { return calibration_; }
   [[nodiscard]] AblatedFeature ablated() const { return ablated_; }
+
+  /// Reading the tokens of one step from the cluster's storage, on the node that reads most:
+  ///
+  ///   t = R · w · s · B/dp / N
+  ///
+  ///   R    ranks of a node that read: one of every tp group, all context-parallel ones
+  ///   w    bytes of a token: 2 for a vocabulary below 65,500, else 4
+  ///   B/dp·s  tokens of a data-parallel rank per step
+  ///   N    storage bandwidth of a node
+  ///
+  /// Workers read the next step's tokens while a step runs: max(0, t − step) is exposed.
+  /// Source: Megatron-LM d98e8a64, pretrain_gpt.py (is_dataset_built_on_rank),
+  /// core/datasets/indexed_dataset.py (optimal_dtype). Assumes tokens, not text, in the files, and
+  /// workers that keep the storage busy; of a node all of whose GPUs are in the first or the last
+  /// pipeline stage, which alone read. Checked by: tests/costmodel/time/data_loading_test.cpp.
+  [[nodiscard]] Seconds data_loading(const ParallelPlan& plan) const;
 
  private:
   [[nodiscard]] Seconds shared_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk) const;

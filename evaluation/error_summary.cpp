@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/expects.hpp"
+#include "core/base/quantile.hpp"
 
 namespace echelon {
 
@@ -75,15 +76,6 @@ std::vector<FoldSum> sums_of(std::span<const double> sizes, std::span<const std:
 }
 
 }  // namespace
-
-double quantile(std::span<const double> sorted, double q) {
-  EXPECTS(!sorted.empty(), "a quantile of something");
-  const double at = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  const double weight = at - static_cast<double>(below);
-  return (1 - weight) * sorted[below] + weight * sorted[above];
-}
 
 ErrorSummary summarize(std::vector<double> errors) {
   if (errors.empty()) return {};

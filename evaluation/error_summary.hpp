@@ -43,9 +43,6 @@ struct MeanIntervals {
 [[nodiscard]] MeanIntervals bootstrap_mean(std::span<const double> sizes,
                                            std::span<const std::string> folds);
 
-/// Of sorted values; `q` in [0, 1]; at least one value.
-[[nodiscard]] double quantile(std::span<const double> sorted, double q);
-
 /// Rows of one `group` are the same job under different plans: does the order come out right?
 struct Ranking {
   std::string group;

@@ -107,10 +107,13 @@ KernelLibrary kernels_of(const std::string& framework) {
   return find_framework(framework).value().kernels;
 }
 
-/// Moves every start as the runs of software with the same kernels move theirs, on all GPUs.
+/// Moves every start as the runs of software with the same kernels move theirs, on all GPUs. Runs
+/// with experts do not count: exchange and launches hide what their products and bytes take.
 void move_by_kernels(const Observations& all, const Runs& runs, Starts& starts) {
   std::map<KernelLibrary, Runs> by_kernels;
-  for (Observation* run : runs) by_kernels[run->kernels].push_back(run);
+  for (Observation* run : runs) {
+    if (run->cost_model.model().moe.experts == 0) by_kernels[run->kernels].push_back(run);
+  }
   for (const auto& [kernels, alike] : by_kernels) {
     if (alike.size() < kFewest) continue;
     const Moves moves = fit_moves(

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/quantile.hpp"
 #include "evaluation/error_summary.hpp"
 
 namespace echelon {

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -137,7 +136,9 @@ Skip pipeline_of(const MeasuredRun& row, const FrameworkDefaults& defaults, cons
   if (plan.pp > most_stages) {
     return fmt::format("{} layers on {} pipeline stages", model.layers, plan.pp);
   }
-  if (by_cost) {
+  if (const auto stated = layers_per_stage(row, model.layers, plan.pp)) {
+    plan.layers_per_stage = *stated;
+  } else if (by_cost) {
     const bool old = !defaults.tie_stays.empty() && says(row.notes, defaults.tie_stays);
     plan.layers_per_stage = layers_by_cost(model, plan.pp, old);
   } else if (defaults.split == StageSplit::ends_hold_fewer) {
@@ -261,6 +262,9 @@ void set_kernels(const MeasuredRun& row, Framework& framework) {
   const HostShares shares = host_shares(row);
   framework.host_share = shares.layer;
   framework.host_experts_share = shares.experts;
+  framework.host_products_share = shares.products;
+  framework.fused_experts = shares.products == 0;
+  framework.captures_layers = shares.products > 0 && shares.experts < 1;
   if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
   if (row.torch_compile.has_value() && !*row.torch_compile) {
     framework.pointwise_passes = framework.eager_passes;

@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
+#include "evaluation/run_wording.hpp"
 
 namespace echelon {
 
@@ -120,6 +121,14 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
 
 Result<ModelSpec> RunModels::model_of(const MeasuredRun& row, const Software& software,
                                       std::vector<std::string>& inferred) {
+  Result<ModelSpec> model = layers_of(row, software, inferred);
+  if (model && states(row.notes, {"mtp layer", "mtp layers", "w mtp"}))
+    model->prediction_modules = 1;
+  return model;
+}
+
+Result<ModelSpec> RunModels::layers_of(const MeasuredRun& row, const Software& software,
+                                       std::vector<std::string>& inferred) {
   if (row.attention != "mla" && row.attention != "other") {
     return model_by_shapes(row, software, inferred);
   }

@@ -23,6 +23,9 @@ class RunModels {
                                            std::vector<std::string>& inferred);
 
  private:
+  /// Without what a row says of prediction modules.
+  [[nodiscard]] Result<ModelSpec> layers_of(const MeasuredRun& row, const Software& software,
+                                            std::vector<std::string>& inferred);
   [[nodiscard]] const ModelSpec* same_shapes(const MeasuredRun& row);
 
   std::optional<std::vector<ModelSpec>> catalog_;

@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 
 #include "core/base/text.hpp"
+#include "core/framework/stage_layers.hpp"
 
 namespace echelon {
 
@@ -171,12 +173,17 @@ HostShares host_shares(const MeasuredRun& row) {
   for (const std::string_view none : {" none ", " no ", " off ", " false ", " 0 "}) {
     if (graph.starts_with(none)) return {};
   }
-  if (holds(graph, "full iteration") || holds(graph, "whole iteration")) return {0, 0};
+  if (holds(graph, "full iteration") || holds(graph, "whole iteration")) return {0, 0, 0};
   const bool attention = holds(graph, "attn");
   const bool mlp = holds(graph, "mlp");
   const bool routing = holds(graph, "moe router") || holds(graph, "moe preprocess");
   const bool scoped = attention || mlp || routing || holds(graph, "mamba");
-  if (!scoped) return {.layer = 0.05};  // one launch for the 20 to 30 kernels of a layer
+  constexpr double kOneOf20 = 0.05;  // one launch for the 20 to 30 kernels of a layer
+  if (!scoped) {
+    // With a fixed capacity experts have static shapes, and are part of the layer's graph.
+    const bool fixed = states(row.notes, {"token drop", "tokendrop", "token drop moe"});
+    return fixed ? HostShares{kOneOf20, kOneOf20, kOneOf20} : HostShares{.layer = kOneOf20};
+  }
   constexpr double kHalf = 0.5;
   return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
 }
@@ -210,6 +217,20 @@ std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row) {
   std::ranges::replace(detail, '+', ',');
   const Result<RecomputeModules> parsed = parse_recompute_modules(detail, "recompute_detail");
   return parsed ? std::optional(*parsed) : std::nullopt;
+}
+
+std::optional<std::vector<int>> layers_per_stage(const MeasuredRun& row, int layers, int pp) {
+  constexpr std::string_view kLayout = "pp_layout=";
+  const std::size_t at = row.overlap_detail.find(kLayout);
+  if (at == std::string::npos) return {};
+  const std::string_view rest = std::string_view(row.overlap_detail).substr(at + kLayout.size());
+  const auto chunks = parse_megatron_layout(rest.substr(0, rest.find(';')), "overlap_detail");
+  const auto ranks = static_cast<std::size_t>(pp);
+  if (!chunks || chunks->size() % ranks != 0) return {};
+  std::vector<int> stages(ranks, 0);
+  for (std::size_t i = 0; i < chunks->size(); ++i) stages[i % ranks] += (*chunks)[i];
+  if (std::accumulate(stages.begin(), stages.end(), 0) != layers) return {};
+  return stages;
 }
 
 }  // namespace echelon

@@ -56,6 +56,11 @@ namespace echelon {
 /// "selective modules=layernorm+moe_act (recipe)" → these modules; nothing where it names none.
 [[nodiscard]] std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row);
 
+/// Layers per stage of a row with "pp_layout=Et*4|(t*4|)*14tmL", Megatron-Core's layout of chunks;
+/// nothing without one, or where it is not one of `layers` layers on `pp` stages.
+[[nodiscard]] std::optional<std::vector<int>> layers_per_stage(const MeasuredRun& row, int layers,
+                                                               int pp);
+
 /// PrecisionRecipe::fp8_rate and ::cast of the row's format and scaling; delayed scaling where it
 /// names none. With one scale per row products take 1.25 times as long as with one per tensor:
 /// torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens per second and GPU in bf16,

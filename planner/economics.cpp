@@ -28,7 +28,7 @@ std::optional<Goodput> goodput_of(const PlanRequest& request) {
   if (!node) return std::nullopt;
   const PrecisionRecipe& recipe = request.job.precision;
   const BytesPerSecond bandwidth =
-      economics.checkpoint_bandwidth.value_or(kCheckpointBandwidthPerGpu * request.cluster.gpus());
+      economics.checkpoint_bandwidth.value_or(request.cluster.storage_bandwidth());
   Goodput out;
   out.mtbf = *node / request.cluster.nodes();
   out.checkpoint = Bytes{static_cast<double>(request.model.parameters()) *

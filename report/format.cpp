@@ -30,6 +30,12 @@ std::string grouped(std::int64_t value) {
   return digits;
 }
 
+std::string flops_formula(const TrainingJob& job) {
+  if (!job.documents) return "6N + 12LhT FLOPs per token";
+  return fmt::format("6N + 12LhD FLOPs per token, D = {}",
+                     grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
+}
+
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
 std::string probability(double value) {
   constexpr double kEdge = 1e-3;
@@ -205,6 +211,9 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   if (plan.offload_optimizer > 0) {
     words.push_back(
         fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
+  }
+  if (!plan.offload_modules.empty()) {
+    words.push_back("activations offloaded: " + text_of(plan.offload_modules));
   }
   if (plan.bucket) words.push_back("gradient buckets of " + bucket_words(plan));
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));

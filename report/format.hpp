@@ -8,6 +8,7 @@
 
 #include "core/base/units.hpp"
 #include "core/plan/cost.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
 #include "core/plan/plan_fields.hpp"
 #include "costmodel/calibration/memory_band.hpp"
@@ -36,6 +37,9 @@ struct MemoryUnit {
 /// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
 [[nodiscard]] std::string duration(Seconds time);
 [[nodiscard]] std::string signed_duration(Seconds time);
+/// What MFU counts: "6N + 12LhT FLOPs per token"; within documents "6N + 12LhD FLOPs per token,
+/// D = 2,345", the mean length of the document that a token lies in.
+[[nodiscard]] std::string flops_formula(const TrainingJob& job);
 /// "64 GPUs", "1 GPU".
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
 

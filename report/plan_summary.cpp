@@ -105,9 +105,10 @@ std::vector<StatTile> stat_tiles_of(const PlanRequest& request, const Candidate&
                              grouped(static_cast<std::int64_t>(request.job.tokens_per_step()))),
                  Paint::plain});
   out.push_back({"MFU", percent(p.mfu), in_teraflops(p.model_flops_per_gpu) + " TFLOP/s",
-                 fmt::format("Model FLOPs (6N + 12LhT per token; PaLM, arXiv 2204.02311, appendix "
+                 fmt::format("Model FLOPs ({}; PaLM, arXiv 2204.02311, appendix "
                              "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
-                             in_teraflops(peak), name_of(request.job.precision.compute), gpu.name),
+                             flops_formula(request.job), in_teraflops(peak),
+                             name_of(request.job.precision.compute), gpu.name),
                  Paint::plain});
   const CostBreakdown& parts = p.time.parts;
   out.push_back({"Bubble", percent(p.time.bubble_share()),

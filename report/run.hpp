@@ -6,6 +6,7 @@
 #include "core/run/run_report.hpp"
 #include "core/schedule/schedule.hpp"
 #include "costmodel/schedule/lower_plan.hpp"
+#include "planner/search/search.hpp"
 #include "report/terminal_style.hpp"
 
 namespace echelon {
@@ -24,5 +25,7 @@ namespace echelon {
 [[nodiscard]] std::string run_trace(const RunReport& report, const SimulatedStep& simulated);
 /// The simulated step alone, of a plan that was not run.
 [[nodiscard]] std::string step_trace(const SimulatedStep& simulated);
+/// Whether a step is short enough for a trace: an error with its number of instructions if not.
+[[nodiscard]] Status check_traceable(const PlanRequest& request, const Candidate& candidate);
 
 }  // namespace echelon

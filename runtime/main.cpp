@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +24,7 @@
 #include "core/run/launch.hpp"
 #include "runtime/backend/cuda_plugin.hpp"
 #include "runtime/comm/mpi/processes.hpp"
+#include "runtime/comm/tcp/run_token.hpp"
 #include "runtime/comm/tcp/world.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"
@@ -32,9 +35,18 @@ namespace {
 using namespace echelon;
 
 volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t orphaned = 0;
+/// Of `plan`, which sends a signal when it dies (PR_SET_PDEATHSIG).
+pid_t parent = 0;
 
-/// The first signal ends the run after its step, the second at once.
+/// The first signal ends the run after its step, the second at once. That `plan` has died is no
+/// second request: mpirun kills it a second after its own SIGTERM.
 void on_signal(int signal) {
+  if (orphaned == 0 && getppid() != parent) {
+    orphaned = 1;
+    if (interrupted == 0) interrupted = kOrphaned;
+    return;
+  }
   if (interrupted != 0) _exit(128 + signal);
   interrupted = signal;
 }
@@ -77,7 +89,9 @@ class Part {
     if (!env_) return Done{};
     const Status fits = check_launch(launch_, static_cast<int>(plan.plan.gpus()));
     if (!fits) return fits;
-    context.connect = [rendezvous = rendezvous_of(plan, settings, launch_)](
+    const auto corrupt = std::make_shared<std::atomic<bool>>(false);
+    context.corrupt_message = [corrupt] { *corrupt = true; };
+    context.connect = [rendezvous = rendezvous_of(plan, settings, launch_, corrupt)](
                           RunThreads& run_threads, const ParallelPlan& degrees,
                           const ModelSpec& model) {
       return tcp::world(run_threads, degrees, model, rendezvous);
@@ -117,8 +131,12 @@ class Part {
     if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(2));
   }
   static tcp::Rendezvous rendezvous_of(const PlanFile& plan, const RunSettings& settings,
-                                       const Launch& launch) {
+                                       const Launch& launch,
+                                       std::shared_ptr<std::atomic<bool>> corrupt) {
     tcp::Rendezvous rendezvous;
+    rendezvous.corrupt = std::move(corrupt);
+    const char* const token = std::getenv(tcp::kTokenVariable);
+    rendezvous.token = token == nullptr ? "" : token;
     rendezvous.rank = launch.rank;
     rendezvous.size = launch.size;
     rendezvous.address = launch.master_address;
@@ -135,6 +153,7 @@ class Part {
     RunSettings common = settings;
     common.plan.clear();
     common.report.clear();
+    common.user_report.clear();
     common.events.reset();
     common.cores = 0;
     common.timeout.reset();
@@ -168,7 +187,9 @@ int run(const RunSettings& settings, const Part& part) {
   if (!report) return part.exit_with(part.fail(report.error()), false);
   const bool together = !report->environment.contains("failure");
   if (part.leads()) {
-    const Status written = write_file(settings.report, run_report_to_json(*report));
+    Status written = write_file(settings.report, run_report_to_json(*report));
+    if (written && interrupted != 0 && !settings.user_report.empty())
+      written = write_file(settings.user_report, run_report_to_json(*report));
     if (!written) return part.exit_with(part.fail(written.error()), false);
   } else if (!together) {
     part.report_failure(report->reason);
@@ -249,7 +270,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
+  parent = getppid();
   if (!times) {
+    std::signal(SIGHUP, on_signal);
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     std::signal(SIGUSR1, on_signal);  // the signal that mpirun forwards

@@ -5,6 +5,8 @@
 set -eu
 here=$(dirname -- "$(readlink -f -- "$0")")/..
 plan=${1:-$here/plan}
+case $plan in /*) ;; *) plan=$PWD/$plan ;; esac
+cd "$here"
 export COLUMNS=160 PLAN_NO_INSTALL=1
 
 # field NAME: the text of line NAME in the output of `plan ... -q` on stdin, continuation lines joined.
@@ -76,25 +78,31 @@ anchor 'MLPerf 3.1, 4,096' "$mlperf --gpus 4096 --global-batch 2048" "$mine" '1.
 anchor 'MLPerf 3.1, 8,192' "$mlperf --gpus 8192 --global-batch 4096" "$mine" '1.619 s'
 anchor 'MLPerf 3.1, 10,752' "$mlperf --gpus 10752 --global-batch 2688" "$mine" '0.930 s'
 anchor 'GPT-3 175B, 1,024' '--model gpt3-175b --gpus 1024 --seq 2048 --global-batch 2048' "$mine" '9.01 s'
-# Llama 3 leaves the first and last chunk a layer short; here vpp 4 is priced.
-meta='--pp 16 --vpp 4 --microbatch 1 --zero 1 --sequence-parallel'
+# Llama 3 leaves out the layer of the first and of the last chunk. Its autograd operators keep
+# checkpoints in place of tensors (ISCA'25); nearest in Megatron-Core is to recompute the MLP.
+meta='--pp 16 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mlp'
 anchor 'Llama 3 405B, 8,192' '--model 405b --gpus 8192 --seq 8192 --global-batch 2048' "--tp 8 $meta" '430 TFLOP/s'
 anchor 'Llama 3 405B, 16,384' '--model 405b --gpus 16384 --seq 8192 --global-batch 2048' "--tp 8 $meta" '400'
 anchor 'Llama 3 405B, 131k' '--model 405b --gpus 16384 --seq 131072 --global-batch 128' "--tp 8 --cp 16 $meta" '380'
-anchor '405B, 512 H100' '--model 405b --gpus 512 --seq 8192 --global-batch 256' '--tp 8 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '–'
+# The recipes of NeMo and Megatron-Bridge keep gradients in bf16 (grad_reduce_in_fp32=False).
+anchor '405B, 512 H100' '--model 405b --gpus 512 --seq 8192 --global-batch 256 --precision bf16:adam-bf16-gradients' '--tp 8 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' 'none: a configuration file'
 anchor '405B, 256 GB200' '--model 405b --cluster gb200-nvl72 --gpus 256 --seq 8192 --global-batch 128' '--tp 4 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '9.48 s, 1,134 TFLOP/s'
 nemotron='--model nemotron-4-340b --seq 4096'
 anchor 'Nemotron-4 340B, 6,144' "$nemotron --gpus 6144 --global-batch 2304" '--tp 8 --pp 12 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '8.0 s, 41-42 % MFU'
-anchor 'Nemotron-4 340B, 256' "$nemotron --gpus 256 --global-batch 64" '--tp 8 --pp 8 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '4.31 s, 50.5 % MFU'
+anchor 'Nemotron-4 340B, 256' "$nemotron --gpus 256 --global-batch 64 --precision bf16:adam-bf16-gradients" '--tp 8 --pp 8 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '4.31 s, 50.5 % MFU'
 anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --global-batch 512 --precision fp8" '--tp 8 --pp 4 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '21.54 s, 1,601 TFLOP/s'
-deepseek='--model deepseek-v3 --seq 4096 --precision fp8'
+# Trained, and measured by NVIDIA, with its module for multi-token prediction on the last stage.
+deepseek='--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8'
 # Its report recomputes all norms, the up projections of attention and the output of SwiGLU.
-anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s (180 k GPU hours per T tokens)'
-anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,3,3,3' '19.9 s'
+anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s (180 k GPU hours per T tokens)'
+# Its schedule, dispatch in fp8 and recipe of states; layers per stage are not published.
+anchor 'DeepSeek-V3, 2,048 H800, DualPipe' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:deepseek-v3 --cluster dgx-h800 --gpus 2048 --global-batch 15360' '--framework hai-llm --schedule dualpipe --overlap dp,pp,ep --pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 3,4,4,4,4,4,4,4,4,4,4,4,4,4,4,2' '19.9 s'
+anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s'
 # Recipes of Megatron-Bridge: bf16 gradients, and 16-bit moments for DeepSeek-V3; the first and the
 # last chunk are the shorter ones (Et|(tt|)*30mL and Et*4|(t*4|)*14tmL).
-anchor 'DeepSeek-V3, 1,024 H100' '--model deepseek-v3 --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
-anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster gb300-nvl72 --gpus 256 --seq 4096 --global-batch 4096 --precision fp8:mxfp8-muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
+anchor 'DeepSeek-V3, 1,024 H100' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
+# Bridge's benchmarks put 64 GPUs of a rack to work (NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64).
+anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster examples/clusters/gb300-64-per-rack.json --gpus 256 --seq 4096 --global-batch 4096 --precision fp8:mxfp8-muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
 bridge='--seq 4096 --precision bf16'
 unrun='none: a configuration file'
 anchor 'Bridge OLMoE' "--model olmoe-7b --gpus 8 --global-batch 256 $bridge" '--ep 8 --microbatch 1 --zero 1' "$unrun"

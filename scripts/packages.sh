@@ -7,9 +7,10 @@ plan_packages="g++ cmake ninja-build libboost-dev libeigen3-dev nlohmann-json3-d
   libtomlplusplus-dev"
 # Each of these comes on top of the one before. oneDNN's CMake package asks for OpenCL, but its Debian
 # package does not depend on it.
-run_packages="libdnnl-dev ocl-icd-opencl-dev"
+run_packages="libdnnl-dev ocl-icd-opencl-dev libssl-dev"
 gui_packages="qt6-base-dev qt6-charts-dev libqt6opengl6-dev qt6-svg-dev fonts-dejavu-core"
-test_packages="catch2 libbenchmark-dev libopenmpi-dev openmpi-bin groff-base zsh"
+test_packages="catch2 libbenchmark-dev libopenmpi-dev openmpi-bin groff-base zsh
+  slurmctld slurmd slurm-client munge iproute2"
 ci_packages="clang-format clang libclang-rt-dev libomp-dev mmdebstrap python3"
 
 packages_of() {

@@ -33,6 +33,7 @@ libzstd-dev header:zstd.h
 libyaml-cpp-dev header:yaml-cpp/yaml.h
 libtomlplusplus-dev header:toml++/toml.h
 libdnnl-dev header:dnnl.h
+libssl-dev header:openssl/hmac.h
 ocl-icd-opencl-dev header:CL/cl.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
@@ -51,6 +52,11 @@ mmdebstrap command:mmdebstrap
 python3 command:python3
 groff-base command:groff
 zsh command:zsh
+slurmctld command:slurmctld file:/usr/sbin/slurmctld
+slurmd command:slurmd file:/usr/sbin/slurmd
+slurm-client command:srun
+munge command:munge
+iproute2 command:ip file:/sbin/ip
 '
 
 # is_there PROBE...: one of the probes succeeds.

@@ -164,6 +164,20 @@ const NodeSpec& ClusterTopology::node() const { return state_->node; }
 const TopologyGraph& ClusterTopology::graph() const { return *state_->graph; }
 const std::vector<FabricTier>& ClusterTopology::tiers() const { return state_->machine->tiers; }
 const MachineDescription& ClusterTopology::machine() const { return *state_->machine; }
+BytesPerSecond ClusterTopology::host_link() const {
+  const PcieTree& pcie = state_->machine->pcie;
+  // NVLink-C2C is faster than the LPDDR5X of a Grace CPU, 512 GB/s. Source: GB200 superchip, as in
+  // yobitel.com/knowledge-base/nvidia-gb200.
+  constexpr BytesPerSecond kGraceMemory{512e9};
+  BytesPerSecond rate = pcie.gpu_link;
+  if (pcie.c2c) rate = std::min(rate, pcie.sockets * kGraceMemory / node().gpus);
+  for (const std::optional<int>& at : pcie.gpu_switch) {
+    if (!at) continue;
+    const auto sharing = static_cast<double>(std::ranges::count(pcie.gpu_switch, at));
+    rate = std::min(rate, pcie.switch_uplink / sharing);
+  }
+  return rate;
+}
 std::optional<Dollars> ClusterTopology::price_per_gpu_hour() const {
   return state_->machine->price_per_gpu_hour;
 }

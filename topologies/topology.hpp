@@ -58,6 +58,14 @@ class ClusterTopology {
   [[nodiscard]] const std::vector<FabricTier>& tiers() const;  ///< from the node outwards
   [[nodiscard]] int rails() const;                             ///< leaf planes of the NICs; 0: none
   [[nodiscard]] const MachineDescription& machine() const;
+  /// Between a GPU and its host's memory, one direction, while all GPUs of its PCIe switch or its
+  /// CPU copy.
+  [[nodiscard]] BytesPerSecond host_link() const;
+  /// Of all nodes in use to the storage of training data and checkpoints, one direction: that of
+  /// the description, else kStorageBandwidthPerGpu.
+  [[nodiscard]] BytesPerSecond storage_bandwidth() const {
+    return node().storage ? *node().storage * nodes() : kStorageBandwidthPerGpu * gpus();
+  }
   [[nodiscard]] std::optional<Dollars> price_per_gpu_hour() const;
   [[nodiscard]] std::optional<Seconds> mtbf_per_node() const;
   /// The same machine with another number of GPUs (same rules as load). Cheap if the size of the

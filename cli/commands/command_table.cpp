@@ -71,10 +71,11 @@ const std::vector<Command>& command_table() {
        kMostReports,
        kOfPlan | kPlanFile,
        "read a configuration or a training log of another framework",
-       "Configurations: scripts of Megatron-LM and Megatron-Bridge (parsed, never executed), YAML "
-       "of "
-       "NeMo 1, nanotron, accelerate and LLM Foundry, TOML of torchtitan and JSON of DeepSpeed, as "
-       "a plan, which -o writes. Files of one run, such as a script and the JSON it names, are "
+       "Configurations: scripts of Megatron-LM and Megatron-Bridge (parsed, never executed), the "
+       "arguments that Megatron-LM prints, YAML of "
+       "NeMo 1, nanotron, accelerate and LLM Foundry, TOML and recipes of torchtitan and JSON of "
+       "DeepSpeed, as a plan, which -o writes. Files of one run, such as a script and the JSON it "
+       "names, are "
        "given "
        "together. Exit code 2 if something is missing. Logs: those of Megatron-LM, "
        "Megatron-Bridge, "
@@ -94,7 +95,8 @@ const std::vector<Command>& command_table() {
        "write a plan as the configuration of another framework, or as a job",
        "FORMAT is that of another framework (a wrong name lists them), or slurm, mpirun or "
        "kubernetes, for the job that starts the plan's "
-       "framework. The plan is a plan file or given by the flags of `plan predict`. What the user "
+       "framework, or trace, for the simulated step as a timeline. The plan is a plan file or "
+       "given by the flags of `plan predict`. What the user "
        "has to fill in is marked FILL_IN. Exit code 1, with the list, if the format cannot express "
        "the plan.",
        {"plan export megatron-lm plan.json -o train.sh",
@@ -149,7 +151,8 @@ const std::vector<Command>& command_table() {
        "of memory, 6 NaN or divergence, 7 lost peer.",
        {"plan --model gpt2-tiny --cluster this-machine --gpus 2 -o plan.json",
         "plan run plan.json --steps 50 --data examples/text.txt",
-        "plan run plan.json --checkpoint-dir checkpoints --resume --report report.json"}},
+        "plan run plan.json --checkpoint-dir checkpoints --resume auto --report report.json",
+        "plan run plan.json --checkpoint-dir checkpoints --resume auto --replan --gpus 1"}},
       {"calibrate",
        calibrate_command,
        "",

@@ -8,6 +8,7 @@
 #include "cli/flags/why_not.hpp"
 #include "cli/system/terminal.hpp"
 #include "core/plan/plan_file.hpp"
+#include "core/run/flight_record.hpp"
 #include "planner/explain/one_change.hpp"
 #include "report/explain.hpp"
 #include "report/interop.hpp"
@@ -71,9 +72,17 @@ Result<Subject> subject_of(const CommandContext& context) {
   return Subject{*resolved, {}, std::nullopt};
 }
 
+Result<CommandResult> explain_failure(const CommandContext& context, const std::string& folder) {
+  const Result<FailureRecords> records = read_failure_records(folder);
+  if (!records) return records.error();
+  return CommandResult{context.json ? failure_json(*records) : failure_text(*records), kDone};
+}
+
 }  // namespace
 
 Result<CommandResult> explain_command(const CommandContext& context) {
+  if (const auto folder = context.arguments.value("failure"))
+    return explain_failure(context, *folder);
   Result<Subject> subject = subject_of(context);
   if (!subject) return subject.error();
   const Setting* typed = context.settings.find("why-not");

@@ -11,10 +11,12 @@
 #include "core/base/text.hpp"
 #include "core/plan/plan_file.hpp"
 #include "interop/configs/export.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "planner/search/optimize.hpp"
 #include "planner/space/constraints_of_plan.hpp"
 #include "report/format.hpp"
 #include "report/interop.hpp"
+#include "report/run.hpp"
 
 namespace echelon::cli {
 
@@ -175,14 +177,15 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
                                "No plan for this request can be expressed and fits.\n",
                            kNo};
     }
-    notes +=
-        fmt::format("{} per step for the nearest plan", duration(best->first.prediction.time.step));
+    notes += fmt::format("{} per step for the nearest plan, {}",
+                         duration(best->first.prediction.time.step),
+                         described(best->first.plan, context.style));
     if (wanted) {
       notes += fmt::format(
           " instead of {} ({})", duration(wanted->prediction.time.step),
           signed_percent(best->first.prediction.time.step / wanted->prediction.time.step - 1));
     }
-    notes += "; not expressed:\n";
+    notes += ". Not expressed:\n";
     for (const std::string& reason : exported.reasons) notes += "  " + reason + "\n";
     exported = std::move(best->second);
   }
@@ -201,23 +204,45 @@ const ConfigFormat* format_of(const std::string& framework) {
   return nullptr;
 }
 
+/// The job that runs the plan with its framework.
+Result<CommandResult> export_job(const CommandContext& context, const std::string& launcher) {
+  const Result<ResolvedRequest> resolved = asked_for(context, "");
+  if (!resolved) return resolved.error();
+  const std::string& framework = resolved->request.framework.name;
+  const ConfigFormat* format = format_of(framework);
+  if (format != nullptr) return export_format(context, *format, launcher);
+  if (framework != kExecutingFramework) {
+    return input_error("plan export " + launcher, "a plan for " + framework,
+                       "a plan for a framework whose configuration is written, or for " +
+                           std::string(kExecutingFramework),
+                       "--framework names another one");
+  }
+  const Result<Candidate> plan = predict(resolved->request);
+  if (!plan) return plan.error();
+  const auto& words = context.arguments.words;
+  return finish(context,
+                launch_plan_run(launcher, run_of(resolved->request, plan->plan),
+                                words.size() > 1 ? words[1] : "plan.json"),
+                "");
+}
+
+/// The simulated step for Perfetto or Chrome.
+Result<CommandResult> export_trace(const CommandContext& context) {
+  const Result<ResolvedRequest> resolved = asked_for(context, "");
+  if (!resolved) return resolved.error();
+  const Result<Candidate> plan = predict(resolved->request);
+  if (!plan) return plan.error();
+  if (const Status ok = check_traceable(resolved->request, *plan); !ok) return ok.error();
+  return finish(context, step_trace(simulate_plan(resolved->request, *plan)),
+                "One step as simulated, for ui.perfetto.dev or chrome://tracing.\n");
+}
+
 }  // namespace
 
 Result<CommandResult> export_command(const CommandContext& context) {
   const std::string& name = context.arguments.words.front();
-  if (std::ranges::find(launchers(), name) != launchers().end()) {
-    const Result<ResolvedRequest> resolved = asked_for(context, "");
-    if (!resolved) return resolved.error();
-    const ConfigFormat* format = format_of(resolved->request.framework.name);
-    if (format != nullptr) return export_format(context, *format, name);
-    const Result<Candidate> plan = predict(resolved->request);
-    if (!plan) return plan.error();
-    const auto& words = context.arguments.words;
-    return finish(context,
-                  launch_plan_run(name, run_of(resolved->request, plan->plan),
-                                  words.size() > 1 ? words[1] : "plan.json"),
-                  "");
-  }
+  if (name == "trace") return export_trace(context);
+  if (std::ranges::find(launchers(), name) != launchers().end()) return export_job(context, name);
   const Result<const ConfigFormat*> format = find_config_format(name);
   if (format && (*format)->exported) return export_format(context, **format, "");
   std::vector<std::string> known;
@@ -225,6 +250,7 @@ Result<CommandResult> export_command(const CommandContext& context) {
     if (each.exported) known.emplace_back(each.name);
   }
   known.insert(known.end(), launchers().begin(), launchers().end());
+  known.emplace_back("trace");
   return input_error("plan export", "unknown format " + in_quotes(name),
                      fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
 }

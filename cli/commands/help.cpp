@@ -74,6 +74,7 @@ std::string spelling_of(const Flag& flag) {
   std::string out = flag.letter != 0 ? fmt::format("-{}, ", flag.letter) : std::string();
   out += flag.negatable ? fmt::format("--[no-]{}", flag.name) : fmt::format("--{}", flag.name);
   if (!flag.value.empty()) out += fmt::format(" {}", flag.value);
+  if (flag.value.empty() && !flag.choices.empty()) out += fmt::format(" [{}]", flag.choices);
   return out;
 }
 

@@ -109,7 +109,10 @@ bool is_training_log(const std::string& path) {
   constexpr std::array<std::string_view, 7> kOthers = {".csv", ".json", ".toml",  ".yaml",
                                                        ".yml", ".sh",   ".sbatch"};
   const auto ends = [&](std::string_view end) { return path.ends_with(end); };
-  return path != "-" && std::ranges::none_of(kOthers, ends) && training_log_format(path) != nullptr;
+  if (path == "-") return false;
+  const LogFormat* format = training_log_format(path);
+  if (format != nullptr && format->name == "llm.q-json") return true;  // a log that is JSON
+  return format != nullptr && std::ranges::none_of(kOthers, ends);
 }
 
 Result<RunFacts> facts_of_flags(const CommandContext& context) {

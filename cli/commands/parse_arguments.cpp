@@ -27,8 +27,35 @@ struct Parsed {
   std::vector<std::string> words;
   std::vector<std::string> unknown;
   std::map<std::string, std::vector<std::string>, std::less<>> values;
-  std::map<std::string, bool, std::less<>> switches;  ///< "no-x" is a switch of its own
+  std::map<std::string, bool, std::less<>> switches;        ///< "no-x" is a switch of its own
+  std::map<std::string, std::string, std::less<>> choices;  ///< of switches: "auto"
 };
+
+/// The arguments without the choices that follow switches (--resume auto), which go to `choices`.
+std::vector<std::string> without_choices(int argc, const char* const* argv,
+                                         std::map<std::string, std::string, std::less<>>& choices) {
+  std::vector<std::string> rest(argv + std::min(argc, 1), argv + argc);
+  std::ptrdiff_t end = std::find(rest.begin(), rest.end(), "--") - rest.begin();
+  for (std::ptrdiff_t at = 0; at < end; ++at) {
+    const std::string given = rest[static_cast<std::size_t>(at)];
+    if (!given.starts_with("--")) continue;
+    const std::size_t equals = given.find('=');
+    const Flag* flag = find_spelling(given.substr(2, equals - 2));
+    if (flag == nullptr || !flag->value.empty() || flag->choices.empty()) continue;
+    const bool next = equals == std::string::npos && at + 1 < end;
+    const std::string value = equals != std::string::npos ? given.substr(equals + 1)
+                              : next                      ? rest[static_cast<std::size_t>(at) + 1]
+                                                          : std::string();
+    const std::string list = " " + std::string(flag->choices) + " ";
+    if (value.empty() || list.find(" " + value + " ") == std::string::npos) continue;
+    choices[std::string(flag->name)] = value;
+    rest[static_cast<std::size_t>(at)] = dashed(flag->name);
+    if (!next) continue;
+    rest.erase(rest.begin() + at + 1);
+    --end;
+  }
+  return rest;
+}
 
 Result<Parsed> run_cli11(int argc, const char* const* argv) {
   CLI::App app;
@@ -53,7 +80,9 @@ Result<Parsed> run_cli11(int argc, const char* const* argv) {
   }
   app.add_option("words", parsed.words);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = without_choices(argc, argv, parsed.choices);
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    app.parse(std::move(words));
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what();
     // "--gpus: 1 required TEXT missing", "json was given a disallowed flag override"
@@ -195,6 +224,8 @@ Status collect_switches(const Parsed& parsed, Arguments& arguments) {
       return input_error(dashed(plain), "given together with " + dashed(name), "one of the two");
     }
     arguments.flags[plain] = negative ? "false" : "true";
+    if (const auto choice = parsed.choices.find(plain); choice != parsed.choices.end())
+      arguments.flags[plain] = choice->second;
   }
   return Done{};
 }

@@ -11,6 +11,7 @@
 
 #include "cli/commands/command.hpp"
 #include "cli/commands/run_relief.hpp"
+#include "cli/commands/run_replan.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/flags/run_flags.hpp"
 #include "cli/flags/this_machine.hpp"
@@ -34,7 +35,8 @@ namespace echelon::cli {
 namespace {
 
 /// This process among those of the run, if a launcher started them; a launcher that is detected
-/// without --launcher is set. A launcher of one process counts as none: all ranks are threads.
+/// without --launcher is set. A launcher of one process counts as none, all ranks are threads,
+/// unless its processes are to be planned for (--replan).
 Result<std::optional<Launch>> launch_of(const CommandContext& context, RunSettings& settings) {
   const bool named = context.settings.find("launcher") != nullptr;
   if (named && settings.launcher == "local") return std::optional<Launch>();
@@ -48,7 +50,8 @@ Result<std::optional<Launch>> launch_of(const CommandContext& context, RunSettin
   }
   if (settings.launcher == "mpi") return std::optional<Launch>();
   if (settings.launcher == "env" && !launch) return no_launch_error("--launcher env");
-  if (!named && several) settings.launcher = "env";
+  const bool counted = launch && context.settings.has("replan") && !context.arguments.value("gpus");
+  if (!named && (several || counted)) settings.launcher = "env";
   if (settings.launcher != "env") return std::optional<Launch>();
   return found;
 }
@@ -67,24 +70,37 @@ Result<std::optional<int>> events_of(const CommandContext& context) {
   return std::optional(*descriptor);
 }
 
-/// The degrees of `file` where they are executed, for the framework that executes them: on this
-/// machine's cores, or on the GPUs the plan, or --cluster, is for.
-Result<ResolvedRequest> for_this_machine(const CommandContext& context, const PlanFile& file,
-                                         const std::string& path, const std::string& backend) {
-  const auto cluster = context.arguments.value("cluster");
-  const bool told = cluster == kThisMachine;
+/// Whether the ranks of that cluster are processor cores: this machine, or a description of several
+/// machines with `cores`.
+bool is_of_cores(const std::string& cluster, std::int64_t ranks) {
+  if (cluster == kThisMachine) return true;
+  const Result<ClusterTopology> described = load_cluster(cluster, ranks);
+  return described && described->node().cores > 0;
+}
+
+/// The degrees of `file` where they are executed, for the framework that executes them: on
+/// processor cores, or on the GPUs the plan, or --cluster, is for; on as many of them as
+/// `replanned_ranks` says.
+Result<ResolvedRequest> where_it_runs(const CommandContext& context, const PlanFile& file,
+                                      const std::string& path, const std::string& backend,
+                                      std::optional<int> replanned_ranks) {
+  const auto given = context.arguments.value("cluster");
+  const std::string cluster = given.value_or(file.cluster);
   const bool on_gpus = backend == "cuda";
-  if (on_gpus && (told || (!cluster && file.cluster == kThisMachine))) {
+  const bool on_cores = is_of_cores(cluster, file.gpus);
+  if (on_gpus && on_cores) {
     return input_error(
-        told ? "--cluster" : path, "a plan for this machine's cores",
+        given ? "--cluster" : path, "a plan for processor cores",
         "with --backend cuda a plan for GPUs",
         "--cluster NAME prices its degrees for another cluster; plan topo list shows the names");
   }
-  if (cluster && !told && !on_gpus) {
-    return input_error("--cluster", in_quotes(*cluster), kThisMachine,
-                       "plan run executes on this machine; plan predict prices a plan for another");
+  if (given && !on_cores && !on_gpus) {
+    return input_error("--cluster", in_quotes(*given),
+                       std::string(kThisMachine) + " or a description with cores in its node",
+                       "plan run executes on processor cores; plan predict prices a plan for "
+                       "another cluster");
   }
-  if (file.cluster != kThisMachine && !told && !on_gpus) {
+  if (!on_cores && !on_gpus) {
     return input_error(path,
                        fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),
                        "a plan for this machine",
@@ -92,10 +108,12 @@ Result<ResolvedRequest> for_this_machine(const CommandContext& context, const Pl
                            " --cluster this-machine; on its GPUs: --backend cuda");
   }
   Settings changes;
-  if (!on_gpus) changes.set("cluster", {kThisMachine, "plan run"});
+  if (cluster == kThisMachine) changes.set("cluster", {kThisMachine, "plan run"});
   changes.set("framework", {kExecutingFramework, "plan run"});
+  // The backend itself captures what it can.
+  if (file.plan.cuda_graphs != CudaGraphs::none) changes.set("cuda-graphs", {"none", "plan run"});
+  if (replanned_ranks) changes.set("gpus", {std::to_string(*replanned_ranks), "--replan"});
   for (const char* flag : {"calibration", "precision", "cluster"}) {
-    if (!on_gpus && std::string_view(flag) == "cluster") continue;
     if (const auto value = context.arguments.value(flag))
       changes.set(flag, {*value, std::string("--") + flag});
   }
@@ -163,14 +181,15 @@ struct Ready {
   PlanFile priced;
 };
 
-/// No value: it does not fit, which was reported.
+/// The plan, or, with `replanned_ranks`, the best for that number. No value: it does not fit, which
+/// was reported.
 Result<std::optional<Ready>> made_ready(const CommandContext& context, const std::string& path,
-                                        const std::string& backend) {
-  Result<PlanFile> file = read_plan_file(path);
-  if (!file) return file.error();
-  Result<ResolvedRequest> resolved = for_this_machine(context, *file, path, backend);
+                                        PlanFile file, const std::string& backend,
+                                        std::optional<int> replanned_ranks) {
+  Result<ResolvedRequest> resolved = where_it_runs(context, file, path, backend, replanned_ranks);
   if (!resolved) return resolved.error();
-  Result<Candidate> candidate = predict(resolved->request);
+  Result<Candidate> candidate =
+      replanned_ranks ? replan(resolved->request) : predict(resolved->request);
   if (!candidate) return candidate.error();
   if (!candidate->fits) {
     complain(in_words_of_memory(resolved->request, *candidate).message());
@@ -179,7 +198,19 @@ Result<std::optional<Ready>> made_ready(const CommandContext& context, const std
   Result<PlanFile> priced = complete_plan_file(resolved->request, *candidate, resolved->provenance);
   if (!priced) return priced.error();
   return std::optional<Ready>(
-      Ready{*std::move(file), *std::move(resolved), *std::move(candidate), *std::move(priced)});
+      Ready{std::move(file), *std::move(resolved), *std::move(candidate), *std::move(priced)});
+}
+
+/// The plan that runs in place of the one at `path`, in a file next to the checkpoints; its name.
+Result<std::string> keep_replanned(const std::string& path, const Ready& ready,
+                                   const std::string& checkpoint_dir, bool shows) {
+  std::string written = replanned_path(checkpoint_dir, ready.priced.gpus);
+  std::error_code ignored;  // writing the file reports it
+  std::filesystem::create_directories(checkpoint_dir, ignored);
+  const Status kept = write_file(written, plan_file_to_json(ready.priced));
+  if (!kept) return kept.error();
+  if (shows) complain(replanned_note(path, ready.written, ready.priced, written));
+  return written;
 }
 
 /// Reports both predictions if the plan was made for another framework.
@@ -265,7 +296,12 @@ Result<CommandResult> run_command(const CommandContext& context) {
   const Result<std::optional<int>> events = events_of(context);
   if (!events) return events.error();
   if (const Status ok = check_destinations(context, *settings, leads); !ok) return ok.error();
-  const Result<std::optional<Ready>> made = made_ready(context, path, settings->backend);
+  Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  const Result<std::optional<int>> other = ranks_to_replan(context, *launch, file->gpus);
+  if (!other) return other.error();
+  const Result<std::optional<Ready>> made =
+      made_ready(context, path, *std::move(file), settings->backend, *other);
   if (!made) return made.error();
   if (!*made) return CommandResult{"", kOutOfMemory};
   const Ready& ready = **made;
@@ -274,11 +310,16 @@ Result<CommandResult> run_command(const CommandContext& context) {
   if (!temp_dir) return temp_dir.error();
   settings->plan = temp_dir->file("plan.json");
   settings->report = temp_dir->file("report.json");
+  if (leads) settings->user_report = context.arguments.value("report").value_or("");
   const std::string settings_path = temp_dir->file("settings.json");
   const int ranks = static_cast<int>(ready.candidate.plan.gpus());
   if (*launch) {
     if (const Status fits = check_launch(**launch, ranks); !fits) return fits.error();
   }
+  const bool shows = leads && !context.quiet && !context.json;
+  Result<std::string> executed = path;
+  if (*other && leads) executed = keep_replanned(path, ready, settings->checkpoint_dir, shows);
+  if (!executed) return executed.error();
   const Result<Subprocess> child = subprocess_of(*settings, ranks, settings_path);
   if (!child) return child.error();
   settings->events = child->events;
@@ -287,8 +328,7 @@ Result<CommandResult> run_command(const CommandContext& context) {
   if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
     return written.error();
 
-  const bool shows = leads && !context.quiet && !context.json;
-  if (shows) report_predictions(path, ready);
+  if (shows && !*other) report_predictions(path, ready);
   const Result<ExitStatus> exit_status = followed(*child, *events, shows);
   if (!exit_status) return exit_status.error();
   if (!leads) return result_of_follower(*exit_status);
@@ -296,7 +336,7 @@ Result<CommandResult> run_command(const CommandContext& context) {
   if (!std::filesystem::exists(settings->report, ignored)) return without_report(*exit_status);
   Result<RunReport> report = read_run_report(settings->report);
   if (!report) return report.error();
-  report->plan_path = path;
+  report->plan_path = *executed;
   add_relief(ready, *report);
   return with_report(context, ready, *report, *exit_status);
 }

@@ -128,6 +128,8 @@ Status read_flag(const PlanField& field, const Setting& setting, PlanConstraints
           return take(value, parse_bucket(setting));
         } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
           return take(value, parse_recompute_modules(setting.value, setting.where));
+        } else if constexpr (std::is_same_v<Value, OffloadModules>) {
+          return take(value, parse_offload_modules(setting.value, setting.where));
         } else {
           return set_name(field, setting.value, setting.where, plan);
         }

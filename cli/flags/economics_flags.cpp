@@ -57,10 +57,12 @@ void tell_failures(PlanRequest& request) {
         "a node fails every {}, from the cluster's description (--mtbf)", duration(*node)));
   }
   if (!o.checkpoint_bandwidth) {
+    const BytesPerSecond per_gpu = request.cluster.storage_bandwidth() / request.cluster.gpus();
     request.assumptions.push_back(
         fmt::format("checkpoints stop the job and are written at {:.0f} MB/s per GPU, the rate of "
-                    "Llama 3's storage (--checkpoint-bandwidth)",
-                    kCheckpointBandwidthPerGpu.in(BytesPerSecond{1e6})));
+                    "{} storage (--checkpoint-bandwidth)",
+                    per_gpu.in(BytesPerSecond{1e6}),
+                    request.cluster.node().storage ? "the cluster's" : "Llama 3's"));
   }
   if (!o.restart) {
     request.assumptions.push_back(

@@ -53,11 +53,12 @@ Result<Framework> framework_of(const Settings& settings, const ClusterTopology& 
   return find_framework(usual);
 }
 
-/// The file that `plan calibrate` wrote for this machine; "" if there is none. GPU kernels are
-/// those of plan-run's own framework.
+/// The file that `plan calibrate` wrote for this machine, which also stands for the machines of a
+/// described cluster of processor cores; "" if there is none. GPU kernels are those of plan-run's
+/// own framework.
 std::string measured_rates(const ClusterTopology& cluster, const Framework& framework) {
   const bool gpus = cluster.name() == kThisMachineGpus && framework.name == kExecutingFramework;
-  if (cluster.name() != kThisMachine && !gpus) return {};
+  if (cluster.node().cores == 0 && !gpus) return {};
   std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
   std::error_code ignored;
   return !path.empty() && std::filesystem::exists(path, ignored) ? path : "";

@@ -1,5 +1,6 @@
 #include "cli/flags/imported.hpp"
 
+#include <fstream>
 #include <utility>
 
 #include "cli/flags/constraints.hpp"
@@ -70,13 +71,24 @@ void answer(ImportedConfig& imported, const Settings& flags) {
   });
 }
 
+/// The file; of a log that is longer than any configuration its beginning, where the arguments are.
+Result<std::string> read_config_file(const std::string& path) {
+  Result<std::string> text = read_file(path, static_cast<std::int64_t>(kLongestConfig));
+  if (text || text.error().kind != Error::Kind::input) return text;
+  std::string head(kLongestConfig, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  return has_argument_dump(head) ? Result<std::string>(std::move(head)) : text;
+}
+
 }  // namespace
 
 Result<ImportedRequest> import_request(const std::vector<std::string>& files,
                                        const Settings& flags) {
   std::vector<ConfigText> texts;
   for (const std::string& file : files) {
-    Result<std::string> text = read_file(file, static_cast<std::int64_t>(kLongestConfig));
+    Result<std::string> text = read_config_file(file);
     if (!text) return text.error();
     texts.push_back({file, *std::move(text)});
   }

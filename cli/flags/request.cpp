@@ -202,6 +202,7 @@ Settings settings_named_by(const PlanFile& file) {
   if (file.job.expert_imbalance > 1) {
     name("expert-imbalance", fmt::format("{}", file.job.expert_imbalance));
   }
+  if (file.job.documents) name("document-lengths", file.job.documents->text);
   if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
   return named;
 }

@@ -85,9 +85,15 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.text("export", s.export_to);
   flags.text("checkpoint-dir", s.checkpoint_dir);
   flags.count("checkpoint-every", 1, s.checkpoint_every);
-  s.resume = settings.has("resume");
-  if (s.checkpoint_dir.empty() && (s.resume || s.checkpoint_every > 0)) {
-    flags.keep(input_error(s.resume ? "--resume" : "--checkpoint-every", "no --checkpoint-dir",
+  flags.count("keep-last", 0, s.keep_last);
+  flags.count("keep-every", 1, s.keep_every);
+  s.async_checkpoints = settings.has("async-checkpoints");
+  if (const Setting* resume = settings.find("resume"))
+    s.resume = resume->value == "auto" ? Resume::automatic : Resume::yes;
+  for (const char* flag :
+       {"resume", "checkpoint-every", "keep-last", "keep-every", "async-checkpoints"}) {
+    if (!s.checkpoint_dir.empty() || !settings.has(flag)) continue;
+    flags.keep(input_error(std::string("--") + flag, "no --checkpoint-dir",
                            "--checkpoint-dir DIR, the folder of the checkpoints"));
   }
   constexpr double kMostRate = 100;
@@ -98,6 +104,8 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.count("lr-decay-steps", 1, s.lr_decay_steps);
   flags.number("weight-decay", 0, 1, s.weight_decay);
   flags.number("max-grad-norm", 0, 1e9, s.max_grad_norm);
+  flags.count("max-skipped-steps", 0, s.max_skipped_steps);
+  flags.text("flight-recorder", s.flight_recorder);
   s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
   s.backend = flags.choice("backend", {"cpu", "cuda"});
   s.launcher = flags.choice("launcher", {"local", "mpi", "env"});
@@ -108,6 +116,11 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
     const Result<Seconds> time = parse_duration(*timeout);
     if (!time) return time.error();
     s.timeout = *time;
+  }
+  if (const Setting* inject = settings.find("inject")) {
+    const Result<std::vector<InjectedFault>> faults = parse_faults(inject->value, inject->where);
+    if (!faults) return faults.error();
+    s.inject = *faults;
   }
   if (flags.error()) return *flags.error();
   return s;

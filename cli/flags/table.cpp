@@ -42,7 +42,7 @@ const std::vector<Flag>& flag_table() {
        "cluster: a catalog name (see `plan topo list`), this-machine, or a description file; "
        "default: dgx-h100",
        kJob | kCollectives | kRun},
-      {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob},
+      {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob | kRun},
       {"seq", "N", "sequence length in tokens; default: the model's context, at most 8,192", kJob},
       {"global-batch", "N", "sequences per optimizer step; default: 4 Mi tokens", kJob},
       {"global-batch-tokens", "N", "tokens per optimizer step, for example 4Mi", kJob},
@@ -55,6 +55,11 @@ const std::vector<Flag>& flag_table() {
        true},
       {"expert-imbalance", "X",
        "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
+      {"document-lengths", "SPEC",
+       "lengths of the documents that sequences are packed with, where attention stays within "
+       "them: a length, lognormal:MEAN:SIGMA, a list LENGTHxDOCUMENTS,... or a file of lines "
+       "LENGTH DOCUMENTS; default: one document per sequence",
+       kJob},
       {.name = "framework",
        .value = "NAME",
        .help = "training framework to model; default: megatron-core, or echelon on this-machine",
@@ -112,6 +117,9 @@ const std::vector<Flag>& flag_table() {
        "recompute, offload",
        kSearch, true, false, names_to_forbid()},
       // Explanation
+      {"failure", "DIR",
+       "explain a failed run from the flight records in this folder, without a plan", kExplain,
+       kNotLayered},
       {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
        kNotLayered},
       // Validation
@@ -205,8 +213,22 @@ const std::vector<Flag>& flag_table() {
        kNotLayered},
       {"checkpoint-every", "N", "steps between checkpoints; default: only at the end", kRun,
        kNotLayered},
-      {"resume", "", "resume from the latest complete checkpoint in --checkpoint-dir", kRun,
-       kNotLayered},
+      {.name = "resume",
+       .value = "",
+       .help = "resume from the latest intact checkpoint in --checkpoint-dir for --steps more "
+               "steps; auto: start anew where there is none, and end at step --steps in all",
+       .groups = kRun,
+       .layered = kNotLayered,
+       .choices = "auto"},
+      {"replan", "",
+       "with another number of ranks than the plan's, those of the launcher or --gpus, run the "
+       "best "
+       "plan for that number; it is written to --checkpoint-dir",
+       kRun, kNotLayered},
+      {"keep-last", "K", "newest checkpoints to keep, 0 for all; default: 2", kRun, kNotLayered},
+      {"keep-every", "N", "keep the checkpoints of every Nth step as well", kRun, kNotLayered},
+      {"async-checkpoints", "",
+       "write checkpoints from a copy in host memory while the next steps run", kRun, kNotLayered},
       {"seed", "N", "random seed for weights and data order; default: 1", kRun, kNotLayered},
       {"optimizer", "NAME", "optimizer: adamw (default) or adam", kRun, true, false, "adamw adam"},
       {.name = "learning-rate",
@@ -235,12 +257,26 @@ const std::vector<Flag>& flag_table() {
        .help = "gradient norm to clip at, 0 for no clipping; default: 1",
        .groups = kRun,
        .aliases = "clip"},
+      {"max-skipped-steps", "N",
+       "steps in a row that may be skipped because gradients are NaN or infinite; one more ends "
+       "the "
+       "run; default: 3",
+       kRun},
       {"cores", "N", "processor cores the run may use; default: all", kRun},
       {.name = "timeout",
        .value = "TIME",
        .help = "timeout before a stalled run is aborted; default: follows from the prediction",
        .groups = kRun,
        .aliases = "deadline"},
+      {"flight-recorder", "DIR",
+       "keep what each rank did last in this folder, for plan explain --failure; default: flight "
+       "in "
+       "the folder of the checkpoints, if there is one",
+       kRun},
+      {"inject", "FAULT@RANK:STEP",
+       "commit this fault, to see how it is reported: stop, kill, slow, nan, corrupt, disk-full, "
+       "skip, mismatch or oom; several with commas",
+       kRun},
       {"report", "FILE.json", "write the run report", kRun, kNotLayered},
       {"trace", "FILE.json",
        "write the executed and the simulated step as a trace for Perfetto or Chrome", kRun,

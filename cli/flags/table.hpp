@@ -34,10 +34,11 @@ struct Flag {
   std::string_view value;  ///< placeholder of its value: "N"; "" for a switch
   std::string_view help;
   unsigned groups = kJob;
-  bool layered = true;            ///< also read from the environment and configuration files
-  bool negatable = false;         ///< --no-NAME exists
-  std::string_view choices = "";  ///< separated by blanks, for completion
-  char letter = 0;                ///< short form
+  bool layered = true;     ///< also read from the environment and configuration files
+  bool negatable = false;  ///< --no-NAME exists
+  /// Separated by blanks, for completion; a switch with choices may be followed by one of them.
+  std::string_view choices = "";
+  char letter = 0;  ///< short form
   /// Further spellings, separated by blanks. They are read wherever the name is, and shown nowhere.
   std::string_view aliases = "";
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/flags/values.hpp"
+#include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "report/format.hpp"
 
@@ -150,6 +151,37 @@ Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
   return parse_ratio(setting.value, setting.where, 1, model.moe.experts);
 }
 
+/// Text of the flag, or the file that it names.
+Result<DocumentLengths> documents_of(const Setting& setting, const TrainingJob& job,
+                                     const Framework& framework) {
+  if (!framework.packed_documents) {
+    std::vector<std::string> offering;
+    for (const Framework& each : frameworks()) {
+      if (each.packed_documents) offering.push_back(each.name);
+    }
+    return input_error(
+        setting.where,
+        "documents with " + framework.name + ", whose attention runs over whole sequences",
+        fmt::format("one of {}, whose kernels take documents", fmt::join(offering, ", ")));
+  }
+  if (!job.flash_attention) {
+    return input_error(setting.where, "documents without flash attention",
+                       "flash attention: a matrix of scores holds the pairs between documents too");
+  }
+  if (names_document_lengths(setting.value)) {
+    return parse_document_lengths(setting.value, setting.where);
+  }
+  if (const Status found = check_exists(setting.value, setting.where,
+                                        "a length, lognormal:MEAN:SIGMA, a list "
+                                        "LENGTHxDOCUMENTS,... or a file of lengths");
+      !found) {
+    return found.error();
+  }
+  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
+  const Result<std::string> table = read_file(setting.value, kLargest);
+  return table ? read_document_table(*table, setting.value) : table.error();
+}
+
 }  // namespace
 
 Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
@@ -184,6 +216,14 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     const Result<double> factor = imbalance_of(*imbalance, model);
     if (!factor) return factor.error();
     job.expert_imbalance = *factor;
+  }
+  if (const Setting* lengths = settings.find("document-lengths")) {
+    const Result<DocumentLengths> documents = documents_of(*lengths, job, framework);
+    if (!documents) return documents.error();
+    job.documents = *documents;
+    assumed.emplace_back(
+        "documents packed whole, without padding, equally for all ranks and microbatches "
+        "(--document-lengths)");
   }
   if (const Setting* tokens = settings.find("train-tokens")) {
     const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);

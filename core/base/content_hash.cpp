@@ -16,4 +16,8 @@ std::string content_hash(std::string_view text) {
   return digits;
 }
 
+std::uint64_t checksum(std::span<const std::byte> data) {
+  return XXH3_64bits(data.data(), data.size());
+}
+
 }  // namespace echelon

@@ -30,7 +30,7 @@ std::vector<std::string> all_names_of_frameworks() {
 }  // namespace
 
 std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan) {
-  if (plan.dp == 1 && plan.cp == 1) return "dp 1: no gradients are reduced";
+  if (plan.dp == 1 && plan.cp == 1 && plan.copies() == 1) return "dp 1: no gradients are reduced";
   if (plan.zero >= 2) {
     return fmt::format("ZeRO-{}: gradients are reduced layer by layer", plan.zero);
   }
@@ -45,7 +45,7 @@ std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan)
 const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> all = {megatron_core(), megatron_2021(), megatron_deepspeed(),
                                              nanotron(),      torchtitan(),    llm_foundry(),
-                                             deepspeed(),     own_runtime()};
+                                             deepspeed(),     hai_llm(),       own_runtime()};
   return all;
 }
 

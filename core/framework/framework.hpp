@@ -65,11 +65,14 @@ struct Framework {
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
   bool dualpipe_v = false;         ///< offers DualPipeV
+  bool dualpipe = false;           ///< offers DualPipe, each stage on two pipeline ranks
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
   /// receivers gather it; else each sends all of it.
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
+  bool packed_documents = false;        ///< offers attention within the documents of a sequence,
+                                        ///< whose kernels leave out all other pairs
   bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
   bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
@@ -93,9 +96,9 @@ struct Framework {
   bool overlaps_experts =
       false;  ///< offers overlap of dispatch and combine with another microbatch
   /// DeepEP and HybridEP send the tokens, and the gradients into the experts, in fp8 where GEMMs
-  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. No table sets it:
-  /// Megatron-Core's paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py).
-  /// DeepSeek's own framework does it (arXiv 2412.19437, section 3.3.3).
+  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. Megatron-Core's
+  /// paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py); DeepSeek's own
+  /// framework does it (arXiv 2412.19437, section 3.3.3).
   bool fp8_dispatch = false;
   bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
   bool dropout = true;       ///< applies the model's dropout; else it trains without
@@ -122,10 +125,15 @@ struct Framework {
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
   bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
-  bool saves_expert_output = true;      ///< the experts' output waits for the routing weights'
-                                        ///< gradient; else these are applied before the down GEMM
+  /// … and so is that of an MLP's activation. Source: Megatron-LM d98e8a64,
+  /// --activation-func-fp8-input-store.
+  bool saves_fp8_activation_input = false;
+  bool saves_expert_output = true;  ///< the experts' output waits for the routing weights'
+                                    ///< gradient; else these are applied before the down GEMM
   /// Modules that selective recomputation can name; without any, it is the framework's own one.
   RecomputeModules recompute_modules{};
+  /// Modules whose saved inputs can wait in host memory for the backward.
+  OffloadModules offload_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core
@@ -135,6 +143,11 @@ struct Framework {
   /// itself; the rest is replayed as CUDA graphs.
   double host_share = 1;
   double host_experts_share = 1;
+  double host_products_share = 1;   ///< … and of those that every local expert adds
+  bool captures_layers = false;     ///< layers are CUDA graphs, whatever the plan says
+  bool product_per_expert = false;  ///< a GEMM and casts of its own for every local expert
+  bool fused_experts = false;  ///< one kernel for the products of all local experts, which also
+                               ///< applies the activation and casts its result
   /// HBM traffic of element-wise kernels in units of fused ones', and what it is of a run without
   /// torch.compile, where the calibrations are those of compiled runs.
   double pointwise_passes = 1;
@@ -177,7 +190,7 @@ inline constexpr const char* kDefaultFramework = "megatron-core";
 inline constexpr const char* kExecutingFramework = "echelon";
 
 /// All frameworks in the order users see them: megatron-core, megatron-2021, megatron-deepspeed,
-/// nanotron, torchtitan, llm-foundry, deepspeed, echelon.
+/// nanotron, torchtitan, llm-foundry, deepspeed, hai-llm, echelon.
 [[nodiscard]] const std::vector<Framework>& frameworks();
 /// Their names, blanks between them.
 [[nodiscard]] const std::string& framework_choices();

@@ -78,13 +78,13 @@ constexpr std::array kMegatronCoreRules = {
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
                   "overlap_moe_expert_parallel_comm"},
     FrameworkRule{RulePart::degrees,
-                  [](const ModelSpec&, const ParallelPlan& p) {
-                    return p.cuda_graphs == CudaGraphs::full_iteration && p.ep > 1 &&
-                           p.dispatcher != Dispatcher::hybridep;
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::full_iteration && m.moe.experts > 0 &&
+                           (p.ep == 1 || p.dispatcher != Dispatcher::hybridep);
                   },
-                  "CUDA graph of a whole step with a dispatcher that waits for the host: of split "
-                  "experts only with hybridep",
-                  "Megatron-LM d98e8a64, docs/cuda_graph.md; "
+                  "CUDA graph of a whole step with experts whose token counts the host waits for: "
+                  "only with ep > 1 and hybridep",
+                  "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
                   "megatron/core/transformer/moe/token_dispatcher.py"},
     FrameworkRule{RulePart::schedule,
                   [](const ModelSpec&, const ParallelPlan& p) {
@@ -99,7 +99,47 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "interleaving on 2 stages without overlap of pipeline messages",
                   "Megatron-LM core_v0.16.1, megatron/training/arguments.py:579"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.zero >= 2 && p.overlap_ep && p.cuda_graphs == CudaGraphs::layers;
+                  },
+                  "CUDA graphs of layers under FSDP that overlaps expert communication",
+                  "Megatron-LM d98e8a64, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:182"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.recompute == Recompute::full;
+                  },
+                  "overlap of expert communication together with full recomputation",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3021"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_ep && p.recompute_modules.contains(RecomputeModule::moe);
+                  },
+                  "recomputation of moe while its exchange overlaps another microbatch",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3030"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::layers && p.recompute == Recompute::full;
+                  },
+                  "full recomputation with CUDA graphs of layers",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2855"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs == CudaGraphs::layers &&
+                           p.recompute_modules.contains(RecomputeModule::moe);
+                  },
+                  "recomputation of moe around the CUDA graph of its router",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2866"},
 };
+
+/// What of a layer has static shapes: Megatron-Core refuses modules that the model lacks, and the
+/// MLP where expert communication overlaps.
+std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
+  std::string scope = "attn";
+  if (m.moe_layers() < m.layers && !p.overlap_ep) scope += " mlp";
+  if (m.moe.experts > 0) scope += " moe_router moe_preprocess";
+  return scope;
+}
 
 /// How the plan's chunks are told to it; "" for chunks of equal layers.
 std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
@@ -163,6 +203,18 @@ std::string modules_without_effect(const ModelSpec& m, const ParallelPlan& p) {
   return idle.empty() ? "" : "no part of this model's layers is " + text_of(idle);
 }
 
+/// Norms that are fused into the GEMMs behind them are no modules of their own.
+std::string offload_without_effect(const ModelSpec& m, const ParallelPlan& p) {
+  OffloadModules idle;
+  const auto check = [&](OffloadModule module, bool found) {
+    if (p.offload_modules.contains(module) && !found) idle.insert(module);
+  };
+  check(OffloadModule::attn_norm, m.latent());
+  check(OffloadModule::mlp_norm, m.moe.experts > 0);
+  return idle.empty() ? ""
+                      : "no kernel of its own, whose input could be offloaded, is " + text_of(idle);
+}
+
 constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{RemarkKind::needs, layout_setting,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1307"},
@@ -173,13 +225,15 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"},
     RemarkRule{RemarkKind::needs, kFsdpSettings,
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691",
+               "unset CUDA_DEVICE_MAX_CONNECTIONS"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (uses_fsdp(p) || p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
                  return "CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell, for tp or cp > 1";
                },
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951",
+               "export CUDA_DEVICE_MAX_CONNECTIONS=1"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.vpp == 1 || p.overlap_pp) return {};
@@ -200,19 +254,31 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "--overlap-moe-expert-parallel-comm --delay-wgrad-compute, and "
                         "CUDA_DEVICE_MAX_CONNECTIONS other than 1";
                },
-               "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md"},
+               "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md",
+               "unset CUDA_DEVICE_MAX_CONNECTIONS"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.ep == 1) return {};
+                 if (p.dispatcher == Dispatcher::deepep) return "the library DeepEP";
+                 return p.dispatcher == Dispatcher::hybridep
+                            ? "the library DeepEP, of its branch hybrid-ep"
+                            : "";
+               },
+               "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  switch (p.cuda_graphs) {
                    case CudaGraphs::none: return {};
                    case CudaGraphs::layers:
-                     return "--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp "
-                            "moe_router moe_preprocess";
+                     return "--cuda-graph-impl transformer_engine --cuda-graph-scope " +
+                            graph_scope(m, p);
                    case CudaGraphs::full_iteration: break;
                  }
-                 return "--cuda-graph-impl local --cuda-graph-scope full_iteration";
+                 return "--cuda-graph-impl local --cuda-graph-scope full_iteration "
+                        "--no-check-for-nan-in-loss-and-grad";
                },
-               "Megatron-LM d98e8a64, docs/cuda_graph.md"},
+               "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
+               "megatron/core/transformer/transformer_config.py:2824-2852, 3063"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
@@ -243,6 +309,19 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "--recompute-granularity selective --recompute-modules " + modules;
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.offload_modules.empty()) return {};
+                 std::string modules = text_of(p.offload_modules);
+                 std::ranges::replace(modules, ',', ' ');
+                 const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
+                 return "--fine-grained-activation-offloading --offload-modules " + modules +
+                        (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
+               },
+               "Megatron-LM d98e8a64, "
+               "docs/user-guide/features/fine_grained_activation_offloading.md"},
+    RemarkRule{RemarkKind::warns, offload_without_effect,
+               "Megatron-LM d98e8a64, megatron/core/transformer/transformer_layer.py"},
     RemarkRule{RemarkKind::warns, modules_without_effect,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
@@ -261,7 +340,13 @@ Framework megatron_core() {
   f.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
   // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
   f.saves_expert_output = false;
+  // TransformerEngine v2.9, pytorch/module/grouped_linear.py and common/gemm/cublaslt_gemm.cu,
+  // multi_stream_cublas_gemm
+  f.product_per_expert = true;
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
+  for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
+  // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
+  f.packed_documents = true;
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414

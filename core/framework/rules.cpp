@@ -27,7 +27,7 @@ std::vector<FrameworkRemark> remarks(const Framework& framework, const ModelSpec
   std::vector<FrameworkRemark> out;
   for (const RemarkRule& rule : framework.remark_rules) {
     std::string text = rule.text(model, plan);
-    if (!text.empty()) out.push_back({rule.kind, std::move(text), rule.source});
+    if (!text.empty()) out.push_back({rule.kind, std::move(text), rule.source, rule.environment});
   }
   return out;
 }

@@ -20,9 +20,10 @@ enum class StageLayers {
 /// The part of a plan that a rule looks at: a search asks each part separately
 /// (planner/space/legality.hpp).
 enum class RulePart {
-  degrees,   ///< degrees and the sharding of a layer
-  schedule,  ///< … and schedule, chunks, rank order, overlap of messages
-  sharding,  ///< degrees, and ZeRO, its group and offload
+  degrees,        ///< degrees, the sharding of a layer, and CUDA graphs
+  schedule,       ///< … and schedule, chunks, rank order, overlap of messages
+  sharding,       ///< degrees, and ZeRO, its group and offload
+  recomputation,  ///< overlap of expert communication, CUDA graphs, and the policy
 };
 
 /// A combination that the framework refuses although it offers each of its parts.
@@ -48,6 +49,7 @@ struct RemarkRule {
   /// The setting or the warning; "" where the plan calls for none.
   std::string (*text)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
   std::string_view source;
+  std::string_view environment = "";  ///< line of the script that starts it
 };
 
 /// A remark on a certain plan.
@@ -55,6 +57,8 @@ struct FrameworkRemark {
   RemarkKind kind = RemarkKind::needs;
   std::string text;         ///< "--use-precision-aware-optimizer, for --optimizer-cpu-offload"
   std::string_view source;  ///< "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"
+  /// Line of the script that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1"; "" for none.
+  std::string_view environment = "";
 };
 
 /// Whether a key/value head would be held by more than one tensor-parallel rank, which several

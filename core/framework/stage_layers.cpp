@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/expects.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -24,6 +25,72 @@ std::vector<int> remainder_first(int items, int pp) {
 std::string layers_text(int layers) {
   return layers > 1 ? fmt::format("t*{}", layers) : layers == 1 ? "t" : "";
 }
+
+constexpr std::size_t kLongestLayout = 100'000;
+
+/// Layouts with folded groups written out: "(t|)*2" is "t|t|".
+class LayoutReader {
+ public:
+  LayoutReader(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+
+  Result<std::string> run() {
+    std::string out = sequence(0);
+    if (!error_ && at_ < text_.size()) fail("a closing parenthesis without an opening one");
+    if (error_) return *error_;
+    return out;
+  }
+
+ private:
+  void fail(const std::string& what) {
+    if (error_) return;
+    error_ = input_error(std::string(where_), what + " in the layout " + in_quotes(text_),
+                         "E (embedding), t (layer), m (MTP), L (loss), | between stages, "
+                         "(…)*N",
+                         "for example Et*3|(tt|)*29t|L");
+  }
+
+  std::string sequence(int depth) {
+    std::string out;
+    while (!error_ && at_ < text_.size() && text_[at_] != ')') {
+      const char c = text_[at_++];
+      std::string item;
+      if (c == ',' || c == ' ' || c == '"') continue;
+      if (c == '(' && depth < 8) {
+        item = sequence(depth + 1);
+        if (at_ >= text_.size()) fail("a group that is not closed");
+        ++at_;
+      } else if (std::string_view("EtmL|").find(c) != std::string_view::npos) {
+        item = std::string(1, c);
+      } else {
+        fail(fmt::format("{}", in_quotes(std::string(1, c))));
+      }
+      const int times = repetition();
+      if (item.size() * static_cast<std::size_t>(times) + out.size() > kLongestLayout) {
+        fail("more than 100,000 symbols");
+        break;
+      }
+      for (int i = 0; i < times; ++i) out += item;
+    }
+    return out;
+  }
+
+  int repetition() {
+    if (at_ >= text_.size() || text_[at_] != '*') return 1;
+    ++at_;
+    int times = 0;
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && times < 1'000'000) {
+      times = 10 * times + (text_[at_++] - '0');
+    }
+    if (at_ == begin) fail("a repetition without its number");
+    return times;
+  }
+
+  std::string_view text_;
+  std::string_view where_;
+  std::size_t at_ = 0;
+  std::optional<Error> error_;
+};
 
 }  // namespace
 
@@ -77,6 +144,17 @@ std::string megatron_layout(const ParallelPlan& plan) {
     if (first < chunks.size()) out += "|";
   }
   return out;
+}
+
+Result<std::vector<int>> parse_megatron_layout(std::string_view layout, std::string_view where) {
+  const Result<std::string> symbols = LayoutReader(layout, where).run();
+  if (!symbols) return symbols.error();
+  std::vector<int> chunks = {0};
+  for (const char c : *symbols) {
+    if (c == '|') chunks.push_back(0);
+    if (c == 't') ++chunks.back();
+  }
+  return chunks;
 }
 
 }  // namespace echelon

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/result.hpp"
 #include "core/framework/framework.hpp"
 #include "core/model/model.hpp"
 
@@ -29,5 +31,12 @@ namespace echelon {
 /// folded, "(t*4|)*3". Source: Megatron-LM core_v0.16.1,
 /// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319.
 [[nodiscard]] std::string megatron_layout(const ParallelPlan& plan);
+
+/// Layers in each chunk of a layout such as "Et*3|(tt|)*29m|L", in the order of the model.
+/// Source: Megatron-LM core_v0.16.1,
+/// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319. Errors: an unknown symbol,
+/// a repetition without number, more than 100,000 symbols.
+[[nodiscard]] Result<std::vector<int>> parse_megatron_layout(std::string_view layout,
+                                                             std::string_view where);
 
 }  // namespace echelon

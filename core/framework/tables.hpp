@@ -13,6 +13,7 @@ namespace echelon {
 [[nodiscard]] Framework torchtitan();
 [[nodiscard]] Framework llm_foundry();
 [[nodiscard]] Framework deepspeed();
+[[nodiscard]] Framework hai_llm();
 [[nodiscard]] Framework own_runtime();
 
 }  // namespace echelon

@@ -135,6 +135,8 @@ Framework torchtitan() {
       "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
       "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";
   f.default_precision = "bf16:fsdp-fp32-shards";
+  // torchtitan/models/attention.py: attn_mask_type block_causal, get_document_mask_mod
+  f.packed_documents = true;
   f.zero_allowed[1] = false;
   f.zero23_with_pipeline = true;
   // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: neither reduces nor reshards

@@ -172,7 +172,7 @@ std::int64_t ModelSpec::active_parameters() const {
   return parameters() - moe_layers() * idle * expert;
 }
 
-Flops ModelSpec::flops_per_token(int sequence) const {
+Flops ModelSpec::flops_per_token(double span) const {
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = moe_layers();
   const auto attended = static_cast<double>(layer.attention_matrices + layer.latent_matrices);
@@ -187,8 +187,8 @@ Flops ModelSpec::flops_per_token(int sequence) const {
         with_experts * static_cast<double>(visited + mixture.shared_expert_matrices + routing);
   }
 
-  const int seen = sliding_window > 0 ? std::min(sliding_window, sequence) : sequence;
-  const double positions = static_cast<double>(layers - delta.layers - windowed_layers) * sequence +
+  const double seen = sliding_window > 0 ? std::min<double>(sliding_window, span) : span;
+  const double positions = static_cast<double>(layers - delta.layers - windowed_layers) * span +
                            static_cast<double>(windowed_layers) * seen;
   const double attention =
       6 * static_cast<double>(query_width() + attention_output_width()) * positions;

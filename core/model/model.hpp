@@ -127,6 +127,11 @@ struct ModelSpec {
   int ffn_hidden = 0;     ///< width of one MLP projection of a dense layer
   int vocab = 0;          ///< tokens, unpadded
   int max_positions = 0;  ///< context length of the published model
+  /// Modules behind the last layer that predict one token further each while training: a layer of
+  /// the last one's kind on two vectors projected to one, and the shared head again. Not counted in
+  /// parameters() and flops_per_token(), as in published numbers. Source: DeepSeek-V3 (arXiv
+  /// 2412.19437), section 2.2; Megatron-LM --mtp-num-layers.
+  int prediction_modules = 0;
 
   Normalization normalization = Normalization::rms_norm;
   Activation activation = Activation::silu;
@@ -200,16 +205,19 @@ struct ModelSpec {
   ///   6·(active parameters in matrix products, output head included) + 6·L·a·(d_qk + d_v)·S
   ///   a heads; d_qk, d_v their widths for scores and for values (both head_dim except with MLA)
   /// (non-causal attention; windowed layers use min(S, window); experts not visited do no work).
+  /// `span` S: the sequence or, where attention stays within the documents of packed sequences,
+  /// the sum of the squares of their lengths over the sum of their lengths.
   /// A layer with a gated delta net has instead of the attention term
   ///   6·(k·w + 4·v·d_k·d_v)
   ///   k tokens of the convolution, w its channels; v value heads; d_k, d_v widths of a key and a
   ///   value head, independent of S
   /// Source: Megatron-LM (arXiv 2104.04473, appendix), PaLM (arXiv 2204.02311, appendix B); for
   /// top-k experts and MLA Megatron-LM's num_floating_point_operations (megatron/training), which
-  /// leaves out the router and halves the attention matrix, and has the term of delta nets.
+  /// leaves out the router and halves the attention matrix, and has the term of delta nets and the
+  /// squares of packed documents (seqlen_squared_sum_in_batch).
   /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp,
   /// tests/core/model/delta_model_test.cpp.
-  [[nodiscard]] Flops flops_per_token(int sequence) const;
+  [[nodiscard]] Flops flops_per_token(double span) const;
 };
 
 }  // namespace echelon

@@ -48,6 +48,7 @@ MaybeError check_shapes(const ModelSpec& model) {
       {"ffn_hidden", model.ffn_hidden, 1, kMaxFfn},
       {"vocab", model.vocab, 1, kMaxVocab},
       {"max_positions", model.max_positions, 1, kMaxPositions},
+      {"prediction_modules", model.prediction_modules, 0, kMaxLayers},
       {"sliding_window", model.sliding_window, 0, kMaxPositions},
       {"windowed_layers", model.windowed_layers, 0, model.layers},
   };

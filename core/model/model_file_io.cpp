@@ -76,6 +76,7 @@ void read_shapes(JsonReader& reader, ModelSpec& model) {
   model.ffn_hidden = small(reader.integer("ffn_hidden", 1, kMaxFfn));
   model.vocab = small(reader.integer("vocab", 1, kMaxVocab));
   model.max_positions = small(reader.integer("max_positions", 1, kMaxPositions));
+  model.prediction_modules = small(reader.integer_or("prediction_modules", 0, kMaxLayers, 0));
 }
 
 void read_block(JsonReader& reader, ModelSpec& model) {
@@ -315,6 +316,7 @@ std::string model_to_json(const ModelSpec& model) {
   file["ffn_hidden"] = model.ffn_hidden;
   file["vocab"] = model.vocab;
   file["max_positions"] = model.max_positions;
+  if (model.prediction_modules > 0) file["prediction_modules"] = model.prediction_modules;
   file["normalization"] = name_in(kNormalizations, model.normalization);
   file["activation"] = name_in(kActivations, model.activation);
   file["position"] = name_in(kPositions, model.position);

@@ -65,7 +65,7 @@ struct CostBreakdown {
   Seconds fill_drain;
   Seconds imbalance;
   Seconds optimizer;
-  Seconds host;  ///< GPU waiting for the host to launch work; fixed work per step
+  Seconds host;  ///< GPU waiting for the host: launches, offloaded activations; fixed work per step
   Seconds data;
 
   [[nodiscard]] Seconds bubble() const { return fill_drain + imbalance; }

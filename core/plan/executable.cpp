@@ -12,6 +12,7 @@ std::string not_executed_block(const ModelSpec& model) {
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.attention_output_gate) return "a gate on attention's output";
   if (model.attention_sinks) return "attention sinks";
+  if (model.prediction_modules > 0) return "modules that predict further tokens";
   if (model.windowed_layers > 0) return "windowed attention";
   if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
   if (model.parallel_block) return "parallel attention and MLP blocks";

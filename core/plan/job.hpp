@@ -9,6 +9,7 @@
 
 #include "core/base/result.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/document_lengths.hpp"
 
 namespace echelon {
 
@@ -79,8 +80,15 @@ struct TrainingJob {
   /// Rows of the fullest rank's experts over those of equal loads, ≥ 1. Recipes of benchmarks force
   /// equal ones (Megatron-LM d98e8a64: moe_router_force_load_balancing).
   double expert_imbalance = 1;
+  /// Sequences are packed with documents, and attention stays within them; none: each sequence is
+  /// one document.
+  std::optional<DocumentLengths> documents;
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
+  /// Mean length of the document that a token lies in.
+  [[nodiscard]] double document_span() const {
+    return documents ? span_of_document(*documents, sequence) : static_cast<double>(sequence);
+  }
   [[nodiscard]] double tokens_per_step() const {
     return static_cast<double>(sequence) * static_cast<double>(global_batch);
   }

@@ -38,6 +38,9 @@ int layers_in_chunk(int layers, int vpp, bool last, int chunk) {
 }
 
 int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
+  if (plan.schedule == ScheduleKind::dualpipe) {
+    return plan.layers_per_stage[static_cast<std::size_t>(chunk == 0 ? rank : plan.pp - 1 - rank)];
+  }
   return layers_in_chunk(plan.layers_per_stage[static_cast<std::size_t>(rank)], plan.vpp,
                          rank == placement_of(plan).last_rank(), chunk);
 }
@@ -99,6 +102,7 @@ std::string_view name_of(ScheduleKind schedule) {
     case ScheduleKind::interleaved: return "interleaved";
     case ScheduleKind::zero_bubble_h1: return "zb-h1";
     case ScheduleKind::dualpipe_v: return "dualpipev";
+    case ScheduleKind::dualpipe: return "dualpipe";
   }
   return "?";
 }
@@ -152,7 +156,7 @@ Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view wher
   return parse_name(
       name, where, "schedule",
       std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                 ScheduleKind::zero_bubble_h1, ScheduleKind::dualpipe_v});
+                 ScheduleKind::zero_bubble_h1, ScheduleKind::dualpipe_v, ScheduleKind::dualpipe});
 }
 
 }  // namespace echelon

@@ -11,6 +11,7 @@
 #include "core/base/result.hpp"
 #include "core/base/saturated_product.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/offload_modules.hpp"
 #include "core/plan/recompute_modules.hpp"
 
 namespace echelon {
@@ -22,7 +23,11 @@ enum class Recompute { none, selective, full, mixed };
 /// attention kernels, or an all-to-all exchanges the split of the sequence for a split of the heads
 /// (Ulysses).
 enum class CpComm { ring, all_to_all };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1, dualpipe_v };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1, dualpipe_v, dualpipe };
+/// Whether microbatches pass a rank's two chunks in opposite directions: DualPipeV, DualPipe.
+[[nodiscard]] inline bool runs_both_ways(ScheduleKind schedule) {
+  return schedule == ScheduleKind::dualpipe_v || schedule == ScheduleKind::dualpipe;
+}
 
 /// How tokens reach the ranks that hold their experts, and come back: an all-to-all with one copy
 /// per expert of a token; an all-gather of all tokens; or kernels that send a token once to each
@@ -73,20 +78,25 @@ struct LayerSharding {
 struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
-  int vpp = 1;  ///< model chunks per rank: interleaved any number, DualPipeV two, others one
+  /// Model chunks per rank: interleaved any number, DualPipeV and DualPipe two, others one.
+  int vpp = 1;
   /// Interleaved: microbatches that one chunk computes before the rank's next chunk takes its turn;
   /// at least pp, which 1 stands for. Other schedules: 1.
   /// Megatron-LM: --microbatch-group-size-per-virtual-pipeline-stage.
   int microbatch_group = 1;
   int zero = 0;  ///< 0..3
-  int shard_group =
-      1;  ///< ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid
+  /// Ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid. Of
+  /// DualPipe's ranks, those of one of a stage's two copies; the other's hold as many parts again.
+  int shard_group = 1;
   Recompute recompute = Recompute::none;
   RecomputeModules recompute_modules;  ///< of selective recomputation; none: the framework's own
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
-  double offload_optimizer = 0;  ///< fraction of master weights and moments kept in host memory
-  std::vector<int> layers_per_stage;  ///< size pp; layers in all chunks of a rank
+  double offload_optimizer = 0;    ///< fraction of master weights and moments kept in host memory
+  OffloadModules offload_modules;  ///< whose saved inputs wait in host memory for the backward
+  /// Size pp; layers in all chunks of a rank. DualPipe, whose ranks s and pp − 1 − s hold stages s
+  /// and pp − 1 − s both: layers of stage s.
+  std::vector<int> layers_per_stage;
   std::vector<int> recompute_layers;  ///< size pp; fully recomputed layers
   std::vector<int> selective_layers;  ///< size pp if mixed, else empty; the layers after those
   bool overlap_dp = true;   ///< gradient reduction and parameter gather overlap with compute
@@ -104,6 +114,11 @@ struct ParallelPlan : LayerSharding {
   [[nodiscard]] std::int64_t expert_dp() const {
     return saturated_product({tp, cp, dp}) / (std::int64_t{ep} * etp);
   }
+  /// Pipeline ranks that hold a stage: two under DualPipe, whose microbatches run in both
+  /// directions, else one.
+  [[nodiscard]] int copies() const { return schedule == ScheduleKind::dualpipe ? 2 : 1; }
+  /// Parts into which the pipeline divides the model's layers.
+  [[nodiscard]] std::int64_t model_stages() const { return std::int64_t{pp} * vpp / copies(); }
   /// Groups are never smaller than a round of all pipeline ranks.
   [[nodiscard]] int group_size() const { return std::max(pp, microbatch_group); }
   /// Copies of the sharded state: dp·cp / shard group (Megatron-LM:
@@ -115,6 +130,10 @@ struct ParallelPlan : LayerSharding {
     const std::int64_t samples = std::int64_t{dp} * microbatch;
     return (global_batch + samples - 1) / samples;
   }
+  /// … and chunk: of DualPipe's two directions each has half of them.
+  [[nodiscard]] std::int64_t microbatches_of_chunk(std::int64_t global_batch) const {
+    return (microbatches_rounded_up(global_batch) + copies() - 1) / copies();
+  }
 };
 
 /// The part of the plan that one layer depends on.
@@ -123,6 +142,7 @@ struct ParallelPlan : LayerSharding {
 /// Layers of one chunk of one rank. A rank's chunks differ by at most one layer, the larger ones
 /// last; the loss behind the very last chunk (stage_placement.hpp) counts as a layer, so that the
 /// very first chunk (embedding) and the very last are the shorter ones. Both may be left with none.
+/// DualPipe: all layers of the stage that the chunk is.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 /// The same for a rank of `layers` layers in `vpp` chunks, `last`: the one with the loss.
 [[nodiscard]] int layers_in_chunk(int layers, int vpp, bool last, int chunk);

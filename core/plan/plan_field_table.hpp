@@ -16,7 +16,7 @@ using PlanMember =
                  CpComm ParallelPlan::*, Dispatcher ParallelPlan::*, CudaGraphs ParallelPlan::*,
                  Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*, RankOrder ParallelPlan::*,
                  std::vector<int> ParallelPlan::*, std::optional<Bytes> ParallelPlan::*,
-                 RecomputeModules ParallelPlan::*>;
+                 RecomputeModules ParallelPlan::*, OffloadModules ParallelPlan::*>;
 
 /// What a field's values are, and so how they are read, written and offered.
 enum class PlanFieldKind {
@@ -29,7 +29,7 @@ enum class PlanFieldKind {
   share,      ///< double from 0 to 1 of the thing that `part` names: --offload optimizer=0.5
   per_stage,  ///< list of int, one for each pipeline stage
   size,       ///< bytes, or none: the framework's own
-  modules,    ///< parts of a layer, or none: the framework's own
+  modules,    ///< parts of a layer, or none
 };
 
 struct PlanField {
@@ -68,7 +68,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 28> kRows = {{
+inline constexpr std::array<PlanField, 29> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -132,7 +132,7 @@ inline constexpr std::array<PlanField, 28> kRows = {{
      .member = &P::vpp,
      .kind = count,
      .value = "N",
-     .help = "model chunks per pipeline rank (interleaved schedule; dualpipev: 2)",
+     .help = "model chunks per pipeline rank (interleaved schedule; dualpipev, dualpipe: 2)",
      .place_in_json = 80,
      .place_in_help = 40},
     {.key = "microbatch_group_size",
@@ -256,8 +256,8 @@ inline constexpr std::array<PlanField, 28> kRows = {{
      .member = &P::schedule,
      .kind = name,
      .value = "NAME",
-     .choices = "gpipe 1f1b interleaved zb-h1 dualpipev",
-     .help = "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, dualpipev",
+     .choices = "gpipe 1f1b interleaved zb-h1 dualpipev dualpipe",
+     .help = "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, dualpipev, dualpipe",
      .place_in_json = 150,
      .place_in_help = 170},
     {.key = "layers_per_stage",
@@ -317,6 +317,18 @@ inline constexpr std::array<PlanField, 28> kRows = {{
      .help = "training state kept in host memory: optimizer=SHARE, for example optimizer=1",
      .place_in_json = 190,
      .place_in_help = 200},
+    {.key = "offload_modules",
+     .flag = "offload-modules",
+     .label = "offloaded activations",
+     .title = "Act. offload",
+     .member = &P::offload_modules,
+     .kind = modules,
+     .value = "LIST",
+     .help = "modules whose saved inputs wait in host memory for their backward (never chosen by "
+             "a search): a list of attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, "
+             "expert_fc1, moe_act",
+     .place_in_json = 195,
+     .place_in_help = 205},
     {.key = "overlap_dp",
      .flag = "overlap",
      .label = "overlap of dp",

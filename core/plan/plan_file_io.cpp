@@ -37,6 +37,7 @@ Json job_json(const TrainingJob& job) {
            {"token_budget", nullptr}};
   if (job.token_budget) out["token_budget"] = finite(*job.token_budget, "the token budget");
   if (job.expert_imbalance > 1) out["expert_imbalance"] = job.expert_imbalance;
+  if (job.documents) out["document_lengths"] = job.documents->text;
   return out;
 }
 
@@ -66,6 +67,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1);
   reader.ignore({"token_budget"});
   job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
+  const std::string documents = reader.string_or("document_lengths", "");
   if (const Status read = reader.finish(); !read) return read.error();
   Result<PrecisionRecipe> recipe = find_precision(precision);
   if (!recipe) {
@@ -74,6 +76,12 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
     return error;
   }
   job.precision = *recipe;
+  if (!documents.empty()) {
+    const Result<DocumentLengths> lengths =
+        parse_document_lengths(documents, reader.pointer_to("document_lengths"));
+    if (!lengths) return lengths.error();
+    job.documents = *lengths;
+  }
   return job;
 }
 
@@ -128,7 +136,7 @@ Json program_json(const std::string& program) {
 
 /// The expected beginning of the program's second line, which repeats fields of the plan.
 std::string pipeline_line(const PlanFile& file) {
-  const std::int64_t microbatches = file.plan.microbatches_rounded_up(file.job.global_batch);
+  const std::int64_t microbatches = file.plan.microbatches_of_chunk(file.job.global_batch);
   return "pipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
          std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
          " microbatches " + std::to_string(microbatches) +
@@ -273,7 +281,8 @@ std::string plan_file_to_json(const PlanFile& file) {
               {"fits_probability", probability_json(file.predicted)},
               {"memory", memory_json(file.predicted)},
               {"time", time_json(file.predicted)},
-              {"throughput", throughput_json(file.predicted, file.gpus)}}},
+              {"throughput",
+               throughput_json(file.predicted, file.gpus, file.job.documents.has_value())}}},
             {"program", program_json(file.program)}};
   root["hashes"]["contents"] = hash_of_contents(root);
   return root.dump(2) + "\n";

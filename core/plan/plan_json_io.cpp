@@ -173,8 +173,8 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
           // Plans without the key were written before there was a choice; null: none was made.
           if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostFieldBytes)};
           reader.ignore({key});
-        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
-          value = modules_from(reader, key);
+        } else if constexpr (module_set<Value>) {
+          value = modules_from<typename Value::Element>(reader, key);
         } else {
           (void)reader.string(key);
         }
@@ -247,7 +247,7 @@ Json value_json(const PlanField& field, const ParallelPlan& plan) {
           return name_of(value);
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           return value ? Json(whole_bytes(*value)) : Json(nullptr);
-        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+        } else if constexpr (module_set<Value>) {
           return modules_json(value);
         } else {
           return value;
@@ -317,14 +317,14 @@ Json probability_json(const Prediction& costs) {
              : Json(nullptr);
 }
 
-Json throughput_json(const Prediction& costs, std::int64_t gpus) {
+Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents) {
   const double tokens = finite(costs.tokens_per_second, "tokens per second");
   return Json{{"tokens_per_second", tokens},
               {"tokens_per_second_per_gpu", tokens / static_cast<double>(gpus)},
               {"model_tflops_per_gpu",
                finite(costs.model_flops_per_gpu.in(1_TFLOPS), "model FLOP/s per GPU")},
               {"mfu", finite(costs.mfu, "MFU")},
-              {"mfu_formula", kMfuFormula}};
+              {"mfu_formula", mfu_formula(documents)}};
 }
 
 Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,

@@ -12,8 +12,11 @@
 
 namespace echelon {
 
-/// The formula behind every MFU we print (ModelSpec::flops_per_token).
-inline constexpr std::string_view kMfuFormula = "6N+12LhT";
+/// The formula behind every MFU we print (ModelSpec::flops_per_token): T the sequence, D the mean
+/// length of the document that a token lies in, where attention stays within documents.
+[[nodiscard]] constexpr std::string_view mfu_formula(bool documents) {
+  return documents ? "6N+12LhD" : "6N+12LhT";
+}
 
 /// A finite number; a NaN or an infinity is our bug and stops the program.
 [[nodiscard]] double finite(double value, std::string_view what);
@@ -26,17 +29,19 @@ inline constexpr double kMaxBytes = 1e18;
 [[nodiscard]] std::string json_key(const PlanField& field);
 /// One field's value: a number, a name, a list; null where there is none.
 [[nodiscard]] Json value_json(const PlanField& field, const ParallelPlan& plan);
-/// Recomputed modules: a list of names, read under `key`. Without the key it is empty, as in plans
-/// of versions without them.
-[[nodiscard]] Json modules_json(const RecomputeModules& modules);
-[[nodiscard]] RecomputeModules modules_from(JsonReader& reader, std::string_view key);
+/// Recomputed or offloaded modules: a list of names, read under `key`. Without the key it is empty,
+/// as in plans of versions without them.
+template <class Module>
+[[nodiscard]] Json modules_json(const ModuleSet<Module>& modules);
+template <class Module>
+[[nodiscard]] ModuleSet<Module> modules_from(JsonReader& reader, std::string_view key);
 /// All fields, those that share a flag in one list ("overlap") or object ("offload").
 [[nodiscard]] Json plan_json(const ParallelPlan& plan, std::int64_t global_batch);
 [[nodiscard]] Json memory_json(const Prediction& costs);
 [[nodiscard]] Json time_json(const Prediction& costs);
 /// fits_probability; null where a limit on memory was given instead.
 [[nodiscard]] Json probability_json(const Prediction& costs);
-[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus);
+[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents);
 
 [[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
                                                   const std::string& pointer);

@@ -268,6 +268,22 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 2,
        .expert_rows = 16,
        .cast = kCurrentCast},
+      {.name = "fp8:deepseek-v3",
+       .source =
+           "fp32 master weights, fp32 gradients and both moments in bf16; weights taken to be "
+           "kept and gathered in fp8 alone, once per layout (DeepSeek-V3, arXiv 2412.19437, "
+           "sections 3.3.1 and 3.3.3)",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 1,
+       .reduced_gradient = 4,
+       .fp8_input = kBlockwiseInput,
+       .expert_rows = 16,
+       .cast = kBlockwiseCast},
       {.name = "fp8:blockwise",
        .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
                  "copies, bf16 gradients (Megatron-Bridge 067f987d, training/mixed_precision.py: "

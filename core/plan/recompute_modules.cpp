@@ -1,13 +1,5 @@
 #include "core/plan/recompute_modules.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <vector>
-
-#include "core/base/did_you_mean.hpp"
-#include "core/base/text.hpp"
-
 namespace echelon {
 
 std::string_view name_of(RecomputeModule module) {
@@ -32,35 +24,8 @@ RecomputeModules disjoint_parts(RecomputeModules modules) {
   return modules;
 }
 
-std::string text_of(const RecomputeModules& modules) {
-  std::string text;
-  for (const RecomputeModule module : kRecomputeModules) {
-    if (!modules.contains(module)) continue;
-    text += (text.empty() ? "" : ",") + std::string(name_of(module));
-  }
-  return text;
-}
-
 Result<RecomputeModules> parse_recompute_modules(std::string_view text, std::string_view where) {
-  std::vector<std::string> known;
-  for (const RecomputeModule module : kRecomputeModules) known.emplace_back(name_of(module));
-  RecomputeModules out;
-  while (true) {
-    const std::string_view name = text.substr(0, text.find(','));
-    bool found = false;
-    for (const RecomputeModule module : kRecomputeModules) {
-      if (name_of(module) != name) continue;
-      out.insert(module);
-      found = true;
-    }
-    if (!found) {
-      return input_error(std::string(where), "unknown module to recompute " + in_quotes(name),
-                         fmt::format("a list of {}", fmt::join(known, ", ")),
-                         did_you_mean(name, known));
-    }
-    if (name.size() == text.size()) return out;
-    text.remove_prefix(name.size() + 1);
-  }
+  return parse_modules<RecomputeModule>(text, where, "to recompute");
 }
 
 }  // namespace echelon

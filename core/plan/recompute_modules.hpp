@@ -2,13 +2,12 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
-#include <initializer_list>
-#include <string>
+#include <span>
 #include <string_view>
 
 #include "core/base/result.hpp"
+#include "core/plan/module_set.hpp"
 
 namespace echelon {
 
@@ -33,37 +32,16 @@ inline constexpr std::array kRecomputeModules = {
     RecomputeModule::moe};
 
 [[nodiscard]] std::string_view name_of(RecomputeModule module);
+[[nodiscard]] constexpr std::span<const RecomputeModule> modules_of(RecomputeModule) {
+  return kRecomputeModules;
+}
 
 /// A set of them. Empty: the framework's own selective recomputation.
-class RecomputeModules {
- public:
-  constexpr RecomputeModules() = default;
-  constexpr RecomputeModules(std::initializer_list<RecomputeModule> modules) {
-    for (const RecomputeModule module : modules) insert(module);
-  }
-  constexpr void insert(RecomputeModule module) { bits_ = bits_ | bit_of(module); }
-  constexpr void erase(RecomputeModule module) { bits_ = bits_ & ~bit_of(module); }
-  [[nodiscard]] constexpr bool contains(RecomputeModule module) const {
-    return (bits_ & bit_of(module)) != 0;
-  }
-  [[nodiscard]] constexpr bool intersects(const RecomputeModules& other) const {
-    return (bits_ & other.bits_) != 0;
-  }
-  [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
-  constexpr auto operator<=>(const RecomputeModules&) const = default;
-
- private:
-  static constexpr unsigned bit_of(RecomputeModule module) {
-    return 1U << static_cast<unsigned>(module);
-  }
-  unsigned bits_ = 0;
-};
+using RecomputeModules = ModuleSet<RecomputeModule>;
 
 /// The disjoint parts that they stand for: core_attn for none, and moe without what it holds.
 [[nodiscard]] RecomputeModules disjoint_parts(RecomputeModules modules);
 
-/// "layernorm,moe_act" in the order of the enumeration; "" for none.
-[[nodiscard]] std::string text_of(const RecomputeModules& modules);
 /// Names with commas between them. An error names the module that is none, and all that are.
 [[nodiscard]] Result<RecomputeModules> parse_recompute_modules(std::string_view text,
                                                                std::string_view where);

@@ -218,7 +218,10 @@ Status check_launch(const Launch& launch, int ranks) {
   return input_error(
       launch.variable, fmt::format("rank {} of {}", launch.rank, launch.size),
       fmt::format("{}, one process per rank of the plan", ranks),
-      fmt::format("start {} processes; --launcher local runs all ranks in one", ranks));
+      fmt::format(
+          "start {} processes, or plan for {} and resume (--replan does both): a checkpoint "
+          "can be read under any plan; --launcher local runs all ranks in one process",
+          ranks, launch.size == 1 ? "1 GPU" : fmt::format("{} GPUs", launch.size)));
 }
 
 }  // namespace echelon

@@ -34,6 +34,15 @@ struct ExecutedSpan {
   bool operator==(const ExecutedSpan&) const = default;
 };
 
+/// How long one rank computes in a step, mean of the measured steps.
+struct RankTime {
+  int rank = 0;
+  int stage = 0;
+  Seconds computes;  ///< its compute queue, without waiting for others or for a core
+  Seconds behind;    ///< more than the (lower) median of its stage's ranks: others wait that long
+  bool operator==(const RankTime&) const = default;
+};
+
 /// Simple noise scale of the gradient, tr(Σ)/|G|²: an estimate of the critical batch size, above
 /// which larger batches need more tokens to reach the same loss.
 /// Source: McCandlish et al., arXiv 1812.06162, section 2.2 and appendix A.1.
@@ -70,7 +79,10 @@ struct RunReport {
   /// pipeline stage, the maximum over its ranks. Absent if no step was measured.
   std::optional<Prediction> measured;
   Bytes process_peak;  ///< as reported by the operating system, for all ranks together
+  /// Host memory of the largest rank for asynchronous checkpoints, besides `measured`.
+  Bytes checkpoint_copy;
   std::vector<ExecutedSpan> spans;
+  std::vector<RankTime> rank_times;  ///< of all ranks, if a step was measured
   GradientNoise noise;
   std::vector<std::string> advice;  ///< sentences: learning rate, batch, checkpoints
   std::map<std::string, std::string> environment;

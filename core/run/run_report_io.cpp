@@ -30,7 +30,7 @@ Json costs_json(const Prediction& costs, int ranks) {
               {"fits", costs.fits},
               {"memory", memory_json(costs)},
               {"time", time_json(costs)},
-              {"throughput", throughput_json(costs, ranks)}};
+              {"throughput", throughput_json(costs, ranks, false)}};
 }
 
 /// predicted / measured − 1 for every number; null if the measured value is 0.
@@ -144,6 +144,30 @@ Status read_noise(const Json& object, const std::string& where, GradientNoise& n
   return reader.finish();
 }
 
+Json rank_times_json(const std::vector<RankTime>& times) {
+  Json out = Json::array();
+  for (const RankTime& each : times) {
+    out.push_back({{"rank", each.rank},
+                   {"stage", each.stage},
+                   {"computes_seconds", each.computes.in(kSecond)},
+                   {"behind_seconds", each.behind.in(kSecond)}});
+  }
+  return out;
+}
+
+Status read_rank_times(const Json& list, const std::string& where, RunReport& report) {
+  if (!list.is_array()) return input_error(where + " at /rank_times", "not a list", "a list");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    JsonReader reader(list[i], where, "/rank_times/" + std::to_string(i));
+    report.rank_times.push_back({.rank = static_cast<int>(reader.integer("rank", 0, 1 << 30)),
+                                 .stage = static_cast<int>(reader.integer("stage", 0, 1 << 30)),
+                                 .computes = Seconds{reader.number("computes_seconds", 0)},
+                                 .behind = Seconds{reader.number("behind_seconds", 0)}});
+    if (const Status read = reader.finish(); !read) return read;
+  }
+  return Done{};
+}
+
 Json report_json(const RunReport& report) {
   const Result<Json> plan = parse_json(plan_file_to_json(report.plan), "the plan");
   Json steps = Json::array();
@@ -161,26 +185,30 @@ Json report_json(const RunReport& report) {
   }
   Json environment = Json::object();
   for (const auto& [key, value] : report.environment) environment[key] = value;
-  return Json{{"schema", RunReport::kSchema},
-              {"format", kReportFormat},
-              {"plan_file", report.plan_path},
-              {"schedule_hash", report.schedule_hash},
-              {"executed_hash", report.executed_hash},
-              {"backend", report.backend},
-              {"launcher", report.launcher},
-              {"ranks", report.ranks},
-              {"end", name_of(report.end)},
-              {"reason", report.reason},
-              {"steps", std::move(steps)},
-              {"measured", std::move(measured)},
-              {"predicted", predicted},
-              {"error", std::move(error)},
-              {"process_peak_bytes", whole_bytes(report.process_peak)},
-              {"gradient_noise", noise_json(report.noise)},
-              {"advice", report.advice},
-              {"environment", std::move(environment)},
-              {"spans", std::move(spans)},
-              {"plan", *plan}};
+  Json out{{"schema", RunReport::kSchema},
+           {"format", kReportFormat},
+           {"plan_file", report.plan_path},
+           {"schedule_hash", report.schedule_hash},
+           {"executed_hash", report.executed_hash},
+           {"backend", report.backend},
+           {"launcher", report.launcher},
+           {"ranks", report.ranks},
+           {"end", name_of(report.end)},
+           {"reason", report.reason},
+           {"steps", std::move(steps)},
+           {"measured", std::move(measured)},
+           {"predicted", predicted},
+           {"error", std::move(error)},
+           {"process_peak_bytes", whole_bytes(report.process_peak)},
+           {"rank_times", rank_times_json(report.rank_times)},
+           {"gradient_noise", noise_json(report.noise)},
+           {"advice", report.advice},
+           {"environment", std::move(environment)},
+           {"spans", std::move(spans)},
+           {"plan", *plan}};
+  if (report.checkpoint_copy > Bytes{})
+    out["checkpoint_copy_bytes"] = whole_bytes(report.checkpoint_copy);
+  return out;
 }
 
 constexpr std::string_view kEvents[] = {"started", "step", "checkpoint", "note", "ended"};
@@ -261,6 +289,8 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   }
   report.reason = reader.string("reason");
   report.process_peak = Bytes{reader.number("process_peak_bytes", 0)};
+  if (reader.has("checkpoint_copy_bytes"))
+    report.checkpoint_copy = Bytes{reader.number("checkpoint_copy_bytes", 0)};
   report.advice = strings_of(reader, "advice");
   const auto part = [&](const char* key) {
     const Json* value = reader.member(key);
@@ -273,13 +303,17 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   const Json* environment = part("environment");
   const Json* plan = part("plan");
   const Json* measured = reader.has("measured") ? reader.member("measured") : nullptr;
-  reader.ignore({"measured"});
+  const Json* rank_times = reader.has("rank_times") ? reader.member("rank_times") : nullptr;
+  reader.ignore({"measured", "rank_times", "checkpoint_copy_bytes"});
   if (const Status read = reader.finish(); !read) return read.error();
 
   if (const Status read = read_steps(*steps, where, report); !read) return read.error();
   if (const Status read = read_spans(*spans, where, report); !read) return read.error();
   if (const Status read = read_environment(*environment, where, report); !read) return read.error();
   if (const Status read = read_noise(*noise, where, report.noise); !read) return read.error();
+  if (rank_times != nullptr) {
+    if (const Status read = read_rank_times(*rank_times, where, report); !read) return read.error();
+  }
   if (measured != nullptr) {
     Result<Prediction> costs = costs_from_json(*measured, where, "/measured");
     if (!costs) return costs.error();

@@ -127,9 +127,9 @@ struct UnitRange {
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::one_f_one_b;
-  std::int32_t ranks = 1;   ///< pipeline ranks
-  std::int32_t chunks = 1;  ///< per rank
-  std::int32_t microbatches = 1;
+  std::int32_t ranks = 1;         ///< pipeline ranks
+  std::int32_t chunks = 1;        ///< per rank
+  std::int32_t microbatches = 1;  ///< of each chunk: DualPipe's directions number their own half
   std::int32_t group = 1;         ///< interleaved: microbatches of a chunk in turn, ranks or more
   std::int32_t units = 1;         ///< per chunk
   std::vector<Program> programs;  ///< one per pipeline rank

@@ -46,6 +46,7 @@ std::int64_t max_in_flight(const Schedule& schedule, int rank) {
     }
     case ScheduleKind::zero_bubble_h1: return std::min(all, p);
     case ScheduleKind::dualpipe_v: return std::min(all, 2 * p + 1);
+    case ScheduleKind::dualpipe: return std::min(all, p + 1);
   }
   return all;
 }
@@ -290,6 +291,13 @@ void check_form(const Schedule& s, Faults& faults) {
   if (s.kind == ScheduleKind::dualpipe_v && (s.chunks != 2 || s.ranks < 2)) {
     faults.add(ScheduleFaultKind::malformed,
                fmt::format("{} chunks on {} ranks in a dualpipev schedule, which has 2 on several",
+                           s.chunks, s.ranks));
+    return;
+  }
+  if (s.kind == ScheduleKind::dualpipe && (s.chunks != 2 || s.ranks % 2 != 0)) {
+    faults.add(ScheduleFaultKind::malformed,
+               fmt::format("{} chunks on {} ranks in a dualpipe schedule, which has 2 on an even "
+                           "number",
                            s.chunks, s.ranks));
     return;
   }

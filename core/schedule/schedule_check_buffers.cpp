@@ -43,7 +43,9 @@ bool may_read(const Schedule& s, int rank, const Instruction& reader, const Inst
   if (reader.chunk != writer.chunk) {
     // Between two stages of one rank: an activation goes up, its gradient down.
     if (!reader.chunk || !writer.chunk || reader.microbatch != writer.microbatch) return false;
-    const int up = s.stage(rank, *reader.chunk) - s.stage(rank, *writer.chunk);
+    const int from = s.stage(rank, *writer.chunk);
+    const int up = s.stage(rank, *reader.chunk) - from;
+    if (s.placement().leaves(up == 1 ? from : from - 1)) return false;  // another pipeline
     const bool computes = is_input_gradient(reader.op) || reader.op == Op::backward_weight;
     return up == 1 ? is_forward(writer.op) && (is_forward(reader.op) || computes)
                    : up == -1 && is_input_gradient(writer.op) && is_input_gradient(reader.op);
@@ -152,17 +154,16 @@ class BufferWalk {
   void check_inputs(const Instruction& i) {
     if (!i.chunk) return;
     const int stage = s_.stage(rank_, *i.chunk);
-    const int last = s_.ranks * s_.chunks - 1;
     const UnitRange units = s_.units_of(i);
     const bool first_unit = units.first == 0;
     const bool last_unit = units.end == s_.units;
     const auto local = [&](int below) {  // a boundary inside the rank
-      return below >= 0 && below < last && s_.ranks > 1 && !s_.placement().sends(below);
+      return below >= 0 && s_.ranks > 1 && s_.placement().stays(below);
     };
     const bool from_below = stage > 0 && s_.placement().sends(stage - 1);
     switch (i.op) {
       case Op::forward:
-        if (first_unit && stage == 0) require_input(i, {Op::load_batch});
+        if (first_unit && s_.placement().enters(stage)) require_input(i, {Op::load_batch});
         if (first_unit && from_below) require_input(i, {Op::recv_activation});
         if (first_unit && local(stage - 1)) require_input(i, {Op::forward}, -1);
         if (!first_unit) require_input(i, {Op::forward});

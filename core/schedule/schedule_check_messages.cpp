@@ -61,6 +61,19 @@ void check_pair(const Schedule& s, const Endpoint& a, const Endpoint& b, Faults&
   }
 }
 
+/// The ranks of a collective, in order.
+std::vector<int> members_of(const Schedule& s, const Operation& operation) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    const int stage = operation.a;  // of the model, which two ranks hold
+    const bool takes_part = operation.family == 2   ? true
+                            : operation.family == 3 ? rank == 0 || rank == s.placement().last_rank()
+                                                    : rank == stage || rank == s.ranks - 1 - stage;
+    if (takes_part) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 /// Checks the endpoints of one operation: a send and a receive for a message, every
 /// participating rank for a collective.
 void check_members(const Schedule& s, const Endpoint* first, const Endpoint* last, Faults& faults) {
@@ -78,10 +91,7 @@ void check_members(const Schedule& s, const Endpoint* first, const Endpoint* las
     return;
   }
   if (family == 4) return;
-  std::vector<int> expected;
-  for (int rank = 0; rank < s.ranks; ++rank) {
-    if (family == 2 || rank == 0 || rank == s.placement().last_rank()) expected.push_back(rank);
-  }
+  const std::vector<int> expected = members_of(s, first->operation);
   bool same = members == static_cast<std::ptrdiff_t>(expected.size());
   for (std::size_t k = 0; same && k < expected.size(); ++k) {
     same = first[k].rank == expected[k] && first[k].instruction->bytes == first->instruction->bytes;
@@ -289,6 +299,13 @@ Operation operation_of(const Schedule& s, int rank, const Instruction& i) {
     case Op::recv_gradient: return message(1, +1);
     case Op::norm_reduce: return {2, 0, 0};
     case Op::reduce_tied_embedding: return {3, 0, 0};
+    case Op::reduce_gradients:
+      if (s.kind != ScheduleKind::dualpipe || i.microbatch)
+        return {4, rank, static_cast<int>(i.id)};
+      return {5, s.stage(rank, *i.chunk) % s.ranks, i.unit.value_or(-1)};
+    case Op::gather_updated:
+      if (s.kind != ScheduleKind::dualpipe) return {4, rank, static_cast<int>(i.id)};
+      return {6, s.stage(rank, *i.chunk) % s.ranks, 0};
     default: return {4, rank, static_cast<int>(i.id)};
   }
 }

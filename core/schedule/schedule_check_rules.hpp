@@ -43,9 +43,11 @@ void check_step(const Schedule& schedule, int rank, Faults& faults);
 
 /// Identity of a communication: equal on all ranks that take part in it.
 struct Operation {
-  int family = 0;  ///< 0 activation, 1 gradient, 2 norm, 3 tied embedding, 4 local to a rank
-  int a = 0;       ///< stage of the sender; rank if local
-  int b = 0;       ///< microbatch; id if local
+  /// 0 activation, 1 gradient, 2 norm, 3 tied embedding, 4 local to a rank; DualPipe, between the
+  /// two ranks that hold a stage: 5 reduction of a bucket, 6 updated parameters.
+  int family = 0;
+  int a = 0;  ///< stage of the sender, or of the model; rank if local
+  int b = 0;  ///< microbatch, or unit; id if local
   auto operator<=>(const Operation&) const = default;
 };
 [[nodiscard]] Operation operation_of(const Schedule& schedule, int rank, const Instruction& i);

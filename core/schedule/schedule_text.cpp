@@ -172,7 +172,8 @@ Buffer read_buffer(LineReader& line) {
 
 void read_header(LineReader& line, Schedule& out) {
   line.expect("pipeline ");
-  out.kind = line.name<ScheduleKind>(5, "a schedule: gpipe, 1f1b, interleaved, zb-h1 or dualpipev");
+  out.kind = line.name<ScheduleKind>(
+      6, "a schedule: gpipe, 1f1b, interleaved, zb-h1, dualpipev or dualpipe");
   const auto field = [&](std::string_view tag, std::int32_t& to) {
     line.expect(tag);
     to = line.number<std::int32_t>(1);

@@ -84,6 +84,7 @@ Seconds imposed_waiting(ScheduleKind kind, int chunks, std::int64_t microbatches
     case ScheduleKind::zero_bubble_h1:
       return std::max(others / 3, (2 * (others + m * own) + own) / 3 - m * own);
     case ScheduleKind::dualpipe_v: return others / 3;
+    case ScheduleKind::dualpipe: return (others - own) / 6;
   }
   return others;
 }

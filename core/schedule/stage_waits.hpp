@@ -46,9 +46,12 @@ struct StageWaits {
 ///   GPipe, 1F1B   others: the first microbatch passes through them, and the last one back
 ///   interleaved   others / v
 ///   DualPipeV     others/3, of chunks in three thirds: forward, input and weight gradient
+///   DualPipe      (others − own)/6, of two such chunks: half of the ranks hold the model once, the
+///                 mirror of this one among the others
 ///   ZB-H1         max(others/3, (2·(others + m·own) + own)/3 − m·own), of passes in three thirds
 ///
-/// With p equal stages of time t: (p − 1)·t, (p − 1)·t/v, (p − 1)·t/3 and (p − 1)·t/3.
+/// With p equal ranks of time t: (p − 1)·t, (p − 1)·t/v, (p − 1)·t/3, (p/2 − 1)·t/3 and
+/// (p − 1)·t/3.
 [[nodiscard]] Seconds imposed_waiting(ScheduleKind kind, int chunks, std::int64_t microbatches,
                                       Seconds others, Seconds own);
 

@@ -58,6 +58,22 @@ double met(const MixtureOfExperts& moe, int first, int count) {
   return 1 - missing / choose(moe.router_groups, moe.router_group_topk);
 }
 
+/// The same of every place where each lies in one group or holds whole ones: j of the n groups that
+/// it shares experts with are chosen in C(n, j) ways.
+double met_of_whole_groups(const MixtureOfExperts& moe, int count) {
+  const int size = moe.experts / moe.router_groups;
+  const int shared = std::min(size, count);
+  const int groups = count / shared;
+  const int room = size * moe.router_group_topk;
+  double missing = 0;
+  for (int j = 0; j <= groups; ++j) {
+    const double rest = choose(moe.router_groups - groups, moe.router_group_topk - j);
+    if (rest > 0)
+      missing += choose(groups, j) * rest * missed(room, j * shared, moe.experts_per_token);
+  }
+  return 1 - missing / choose(moe.router_groups, moe.router_group_topk);
+}
+
 /// What published benchmarks say of a dispatcher's kernels, in units of plain messages.
 struct ExchangeKernels {
   double sms;                     ///< that they hold
@@ -73,11 +89,13 @@ struct ExchangeKernels {
 /// which 1/2, 3/4, 7/8 cross to another: 21.5, 43, 44 of the 47 GB/s that a plain message has
 /// (nccl-tests issues 267, 290). One SM on B200: 348 and 302 GB/s over 16 (HybridEP's README).
 ///
-/// HybridEP (docs/README_Hybrid-EP.md): inside a domain 536/531 (B200, 8 ranks, 16 SMs), 546/569
-/// (GB200, 8 ranks), 484/465 (32 ranks) of 720 GB/s; H100 with 16 SMs 54/53, 47/53, 41/47 GB/s
-/// between 2, 4, 8 nodes: 27, 37, 38 of 47 GB/s.
+/// HybridEP (docs/README_Hybrid-EP.md): inside a domain the kernels move 735/674 GB/s (B200, 8
+/// ranks, 16 SMs), 764/737 (GB200, 8 ranks), 642/605 (32 ranks), of which 7/8 and 31/32 leave the
+/// rank: 590 to 669 of 720 GB/s (in training, Megatron-Core's report, arXiv 2603.07685: 675 and 744
+/// us for 64 ranks of GB200, 630 and 570 GB/s); H100 with 16 SMs, whole calls, 54/53, 47/53, 41/47
+/// GB/s between 2, 4, 8 nodes: 27, 37, 38 of 47 GB/s.
 constexpr ExchangeKernels kDeepEp{20, 0.86, BytesPerSecond{17.8e9}, {0.46, 0.92, 0.94}};
-constexpr ExchangeKernels kHybridEp{16, 0.66, BytesPerSecond{29e9}, {0.57, 0.80, 0.82}};
+constexpr ExchangeKernels kHybridEp{16, 0.87, BytesPerSecond{40e9}, {0.57, 0.80, 0.82}};
 
 const ExchangeKernels& kernels_of(Dispatcher dispatcher) {
   return dispatcher == Dispatcher::deepep ? kDeepEp : kHybridEp;
@@ -101,7 +119,7 @@ double places_met(const MixtureOfExperts& moe, int places) {
   EXPECTS(places >= 1 && moe.experts % places == 0, "places that divide the experts");
   const int count = moe.experts / places;
   const int groups = moe.router_groups;
-  if (places % groups == 0 || groups % places == 0) return places * met(moe, 0, count);
+  if (places % groups == 0 || groups % places == 0) return places * met_of_whole_groups(moe, count);
   double sum = 0;
   for (int place = 0; place < places; ++place) sum += met(moe, place * count, count);
   return sum;

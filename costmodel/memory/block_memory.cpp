@@ -185,8 +185,8 @@ Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
   const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
   double end_last = 0;
   if (last(stage)) {
-    end_last = plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
-    if (plan_.pp > 1) end_last -= tied;
+    end_last = head_parameters(stage);
+    if (!first(stage)) end_last -= tied;
   }
   const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
   const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));

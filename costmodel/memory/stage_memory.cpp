@@ -9,24 +9,41 @@ namespace echelon {
 /// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
   const auto kept = [&](const LayerCosts& layer, const RecomputedPart& part,
-                        int LayerCounts::*kind) {
+                        const HostCopies& copies, int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;
     const int selective = stage.selective.*kind;
-    return (stage.layers.*kind - full - selective) * layer.saved +
-           selective * (layer.saved - part.freed) + full * costs_.layer_input;
+    return (stage.layers.*kind - full - selective) * (layer.saved - copies.plain) +
+           selective * (layer.saved - part.freed - copies.selective) + full * costs_.layer_input;
   };
-  return kept(costs_.dense, dense_part_, &LayerCounts::dense) +
-         kept(costs_.moe, moe_part_, &LayerCounts::moe);
+  return kept(costs_.dense, dense_part_, dense_copies_, &LayerCounts::dense) +
+         kept(costs_.moe, moe_part_, moe_copies_, &LayerCounts::moe);
 }
 
-/// Whole microbatches whose activations a stage holds at its peak. Where a forward runs beside a
-/// backward, its chunk is built while another's is freed: one more. Source: Megatron-LM d98e8a64,
+/// Of tensors that wait on the host, those of two layers are on the device: of the layer that runs,
+/// and of the one whose copy is on its way. The last layer of all chunks never leaves it, which is
+/// one of the two when its backward runs. Source: as copy_waits(); post_warmup_callback.
+Bytes StageModel::copies_on_device(const Stage& stage) const {
+  const auto largest = [&](const HostCopies& copies, int LayerCounts::*kind) {
+    const int selective = stage.selective.*kind;
+    return std::max(stage.layers.*kind > selective ? copies.plain : Bytes{},
+                    selective > 0 ? copies.selective : Bytes{});
+  };
+  const Bytes one = std::max(largest(dense_copies_, &LayerCounts::dense),
+                             largest(moe_copies_, &LayerCounts::moe));
+  return std::min(2.0, in_flight(stage) * stage.layers.total()) * one;
+}
+
+/// Microbatches whose activations a stage holds at its peak. Where a forward runs beside a
+/// backward, its chunk is built while another's is freed: one more, or on a single stage, where
+/// both advance layer by layer from the same moment, a layer more. Source: Megatron-LM d98e8a64,
 /// core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
 double StageModel::in_flight(const Stage& stage) const {
   const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
                                                microbatches_, plan_.group_size());
-  const std::int64_t more = plan_.overlap_ep ? 1 : 0;
-  return static_cast<double>(std::min(chunks + more, microbatches_ * plan_.vpp)) / plan_.vpp;
+  const bool pairs = runs_both_ways(plan_.schedule);  // which are counted already
+  const double built = plan_.pp > 1 ? 1.0 : 1.0 / std::max(1, stage.layers.total());
+  const double held = static_cast<double>(chunks) + (plan_.overlap_ep && !pairs ? built : 0);
+  return std::min(held, static_cast<double>(microbatches_ * plan_.vpp)) / plan_.vpp;
 }
 
 /// What captured graphs of layers keep besides the layers' tensors: static inputs and outputs and
@@ -35,7 +52,8 @@ double StageModel::in_flight(const Stage& stage) const {
 /// 7 GB of DeepSeek-V3 on 256 GB200 (Megatron-Core MoE report, arXiv 2603.07685, as quoted), 60
 /// layers of microbatches in flight: 58 MB each.
 Bytes StageModel::graphs(const Stage& stage) const {
-  if (plan_.cuda_graphs != CudaGraphs::layers) return Bytes{};
+  const bool captured = cost_model_.framework().captures_layers;
+  if (plan_.cuda_graphs != CudaGraphs::layers && !captured) return Bytes{};
   constexpr double kOfGraph = 58e6;
   const double copies = plan_.pp > 1 ? in_flight(stage) : 1.0;
   return Bytes{2 * kOfGraph * stage.layers.total() * copies};
@@ -51,8 +69,12 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const LayerCounts& all = stage.layers;
   const auto size_of = [&](int c) { return layers_in_chunk(all.total(), v, last(stage), c); };
   const int size = size_of(chunk);
-  int before = chunk + 1 == v ? all.total() - size : 0;
-  for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
+  const bool own_first = cost_model_.framework().per_stage_recompute;
+  int before = 0;
+  if (own_first || (all.dense > 0 && all.moe > 0)) {  // else where a chunk begins changes nothing
+    if (chunk + 1 == v) before = all.total() - size;
+    for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
+  }
   const auto moe_before = [&](int layers) {
     return all.total() > 0 ? layers * all.moe / all.total() : 0;
   };
@@ -60,7 +82,6 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
     const int moe = moe_before(end) - moe_before(begin);
     return LayerCounts{end - begin - moe, moe};
   };
-  const bool own_first = cost_model_.framework().per_stage_recompute;
   const auto of_chunk = [&](int layers) {
     const int wanted = own_first ? layers - before : (layers + v - 1) / v;
     return std::clamp(wanted, 0, size);
@@ -76,10 +97,15 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
 
 /// Microbatches of one chunk whose activations a stage s of DualPipeV holds when all its chunks in
 /// flight are most, 2pp + 1: 2pp − s of the first, s + 1 of the second. They are reached by the
-/// first pair of a forward and a backward. Source: compute_order.hpp. Checked by:
-/// tests/costmodel/memory/stage_memory_test.cpp, against the order instruction by instruction.
+/// first pair of a forward and a backward. DualPipe, j = min(s, pp − 1 − s): pp − j of the chunk in
+/// which microbatches have less far to come, j + 1 of the other. Source: compute_order.hpp. Checked
+/// by: tests/costmodel/memory/dualpipe_memory_test.cpp, against the order instruction by
+/// instruction.
 double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
-  return chunk == 0 ? 2 * plan_.pp - stage.index : stage.index + 1;
+  const int s = stage.index;
+  if (copies_ == 1) return chunk == 0 ? 2 * plan_.pp - s : s + 1;
+  const int half = std::min(s, plan_.pp - 1 - s);
+  return (chunk == 0) == (s == half) ? plan_.pp - half : half + 1;
 }
 
 /// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
@@ -89,11 +115,20 @@ double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
 Bytes StageModel::kept_in_flight(const Stage& stage) const {
   const Bytes all = kept_by_layers(stage);
   if (plan_.vpp == 1 || stage.layers.total() == 0) return in_flight(stage) * all;
+  if (copies_ > 1) {
+    if (!stage.first_chunk) return in_flight(stage) * all;
+    const auto& [layers, recomputed, selective] = *stage.first_chunk;
+    const Bytes first_kept = kept_by_layers(
+        {.index = stage.index, .layers = layers, .recomputed = recomputed, .selective = selective});
+    return dualpipe_in_flight(stage, 0) * first_kept +
+           dualpipe_in_flight(stage, 1) * (all - first_kept);
+  }
   const bool two_kinds = stage.layers.dense > 0 && stage.layers.moe > 0;
   const auto kept = [&](int chunk) {
-    const Stage part = chunk_of(stage, chunk);
-    if (!two_kinds) return kept_by_layers(part);
-    return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
+    if (!two_kinds) return kept_by_layers(chunk_of(stage, chunk));
+    const int total = stage.layers.total();
+    return all *
+           (static_cast<double>(layers_in_chunk(total, plan_.vpp, last(stage), chunk)) / total);
   };
   if (plan_.schedule == ScheduleKind::dualpipe_v) {
     return dualpipe_in_flight(stage, 0) * kept(0) + dualpipe_in_flight(stage, 1) * kept(1);
@@ -117,7 +152,7 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   const double unit = std::max(costs_.dense.parameters, costs_.moe.parameters + costs_.moe.experts);
   switch (plan_.zero) {
     case 1:
-      if (plan_.shard_group * expert_shard_ == 1) return Bytes{};
+      if (!splits_states()) return Bytes{};
       return Bytes{all * cost_model_.framework().zero1_gather_local +
                    owned(p, 1) * cost_model_.framework().zero1_gather_shard};
     case 2:  // two layers' gradients on their way to the reduction
@@ -173,8 +208,9 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
   if (first(stage)) {
-    const bool v = plan_.schedule == ScheduleKind::dualpipe_v;
-    kept += (v ? dualpipe_in_flight(stage, 0) : in_flight(stage)) * costs_.embedding_saved;
+    const bool both = runs_both_ways(plan_.schedule);
+    const int chunk = stage.index == 0 ? 0 : 1;
+    kept += (both ? dualpipe_in_flight(stage, chunk) : in_flight(stage)) * costs_.embedding_saved;
   }
   const bool has_moe = stage.layers.moe > 0;
   LayerCounts again = stage.recomputed;
@@ -182,7 +218,9 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
 
   const Bytes transient = std::max(stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
                                    has_moe ? costs_.moe.transient : Bytes{});
-  Moving layer{.activations = kept, .workspace = transient, .communication = pending};
+  Moving layer{.activations = kept,
+               .workspace = transient + copies_on_device(stage),
+               .communication = pending};
   Moving loss = layer;
   if (again.total() > 0) {
     layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
@@ -220,7 +258,8 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (plan_.zero < 3) {
     out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
   }
-  const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.framework().reduces_own_gradients;
+  const bool reduces =
+      plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
   // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
   // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.

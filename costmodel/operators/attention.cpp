@@ -5,14 +5,19 @@ namespace echelon::operators {
 namespace {
 
 /// Keys one query attends to on average: (S + 1)/2 ≈ S/2 under a causal mask, w·(1 − w/2S) in a
-/// window of w < S tokens; layers with and without a window are averaged.
-double causal_keys(const ModelSpec& model, double sequence) {
-  const double full = sequence / 2;
+/// window of w < S tokens, less in packed documents (keys_in_document); layers with and without a
+/// window are averaged.
+double causal_keys(const ModelSpec& model, const TrainingJob& job) {
+  const double sequence = job.sequence;
+  const auto keys = [&](double w) {
+    return job.documents ? keys_in_document(*job.documents, sequence, w)
+                         : w * (1 - w / (2 * sequence));
+  };
+  const double full = keys(sequence);
   if (model.sliding_window <= 0 || model.sliding_window >= sequence) return full;
-  const double w = model.sliding_window;
   const double share =
       static_cast<double>(model.windowed_layers) / (model.layers - model.delta.layers);
-  return share * w * (1 - w / (2 * sequence)) + (1 - share) * full;
+  return share * keys(model.sliding_window) + (1 - share) * full;
 }
 
 /// Context parallelism before attention. Ring: the keys and values of all ranks pass by, next to
@@ -48,19 +53,21 @@ double ring_buffers(const Shapes& s, LayerSharding sharding) {
   return sharding.cp > 1 && sharding.cp_comm == CpComm::ring ? 2 * s.e * s.T * (s.kv + s.v) : 0.0;
 }
 
-void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
-                          LayerSharding sharding, double buffers) {
+void push_flash_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                          const Shapes& s, LayerSharding sharding, double buffers) {
   Operator op;
   op.name = "attention";
   op.kind = OperatorKind::attention;
-  const double keys = causal_keys(model, s.sequence);
+  const double keys = causal_keys(model, job);
   op.forward = Flops{2 * s.T * keys * (s.q + s.o)};
   op.backward = 2.5 * op.forward;  // five products against two; flash recomputes the scores
   op.forward_traffic = Bytes{s.e * s.T * (s.q + s.kv + s.v + s.o)};
   op.backward_traffic = Bytes{s.e * s.T * (2 * s.q + 3 * s.o + 2 * s.kv + 2 * s.v)};
-  // A ring runs one kernel per block of keys that passes by, each on 1/cp of the sequence.
+  // A ring runs one kernel per block of keys that passes by, each on 1/cp of every document. The
+  // time of documents of x tokens is Σ x²·(1 + s½/x), as of one length Σ x² / Σ x (rates.hpp).
   const bool ring = sharding.cp > 1 && sharding.cp_comm == CpComm::ring;
-  op.span = ring ? s.sequence / sharding.cp : s.sequence;
+  const double span = job.document_span();
+  op.span = ring ? span / sharding.cp : span;
   op.forward_kernels = ring ? sharding.cp : 1;
   op.backward_kernels = 3 * op.forward_kernels;
   op.saved = Bytes{s.w * s.T * s.A};  // log-sum-exp
@@ -162,7 +169,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   const double buffers = gather_buffers(s, framework, sharding) + ring_buffers(s, sharding);
   push_context_entry(list, s, sharding);
   if (job.flash_attention) {
-    push_flash_attention(list, model, s, sharding, buffers);
+    push_flash_attention(list, model, job, s, sharding, buffers);
   } else {
     push_materialised_attention(list, model, s, buffers);
   }

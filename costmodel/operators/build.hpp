@@ -88,5 +88,8 @@ void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framew
 /// What each recomputed module drops and repeats, where the framework has modules
 /// (recompute_modules.cpp).
 void mark_modules(OperatorList& list, const ModelSpec& model, LayerKind kind);
+/// The module whose offload moves what an operator saves, where the framework has such modules
+/// (offload_modules.cpp).
+void mark_offload(OperatorList& list, const ModelSpec& model, LayerKind kind, TokenMixer mixer);
 
 }  // namespace echelon::operators

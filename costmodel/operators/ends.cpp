@@ -54,4 +54,19 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   return list;
 }
 
+OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
+                                  const Framework& framework, LayerSharding sharding) {
+  using namespace operators;
+  const Shapes s = shapes_of(model, job, framework, sharding);
+  OperatorList list;
+  list.push(elementwise("word_embedding", 2 * s.e * s.T * s.h, s.e * s.T * s.h, 0));
+  list.push(norm("hidden_norm", s));
+  list.push(norm("embedding_norm", s));
+  push_column_entry(list, "prediction_gather", s, sharding);
+  list.push(
+      gemm("prediction_projection", s.T, s.h / sharding.tp, 2 * s.h, 2 * s.kept * s.Ts * s.h, s.e));
+  push_row_exit(list, "prediction_reduce", s, sharding);
+  return list;
+}
+
 }  // namespace echelon

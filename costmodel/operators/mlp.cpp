@@ -11,9 +11,10 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
   list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
   const double width = s.e * tokens * f;
   const bool keeps_gate = framework.saves_gate_output && model.gated_mlp;
+  const double input_width = framework.saves_fp8_activation_input ? s.kept * tokens * f : width;
   Operator activation =
       elementwise(names.activation, (branches + 1) * width, (2 * branches + 1) * width,
-                  (branches + (keeps_gate ? 1 : 0)) * width);
+                  branches * input_width + (keeps_gate ? width : 0));
   activation.transient = Bytes{(branches + 1) * width + buffers};
   list.push(activation);
   const bool keeps_product = framework.saves_swiglu_product || !model.gated_mlp;

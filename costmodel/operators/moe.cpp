@@ -52,6 +52,18 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
   push_projections(list, model, framework, s, {"expert_up", "expert_activation", "expert_down"},
                    local, f, s.kept * local * s.h, 0, experts);
+  if (framework.fused_experts) {  // the activation is part of the product before it
+    for (Operator& op : list.edit()) {
+      if (op.name != "expert_activation") continue;
+      op.forward_traffic = op.backward_traffic = Bytes{};
+      op.forward_kernels = op.backward_kernels = 0;
+    }
+  } else if (moe.expert_bias && framework.product_per_expert) {
+    // In fp32, operation by operation: product with the probability, sum, concatenation, cast;
+    // backward the same and the sums for both factors. Source: Megatron-LM core_v0.16.1,
+    // megatron/core/transformer/moe/experts.py:609, _apply_bias.
+    list.push(elementwise("expert_bias", 28 * local * s.h, 36 * local * s.h, 0));
+  }
   if (sharding.etp > 1) {
     list.push(collective("expert_reduce", reduce_scatter, all_gather, spread, false, Axis::etp));
   }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -41,8 +42,9 @@ struct Operator {
   double repeated = 0;           ///< share of the forward that recomputation then repeats
   RecomputeModules freed_by;     ///< recomputed modules of which any drops `saved` …
   RecomputeModules repeated_by;  ///< … and repeats the forward
-  Bytes transient;               ///< gradients alive while its backward runs
-  Axis axis = Axis::tp;          ///< over whose group a collective runs: tp, cp, ep or etp
+  std::optional<OffloadModule> offloaded_by{};  ///< the module whose offload moves `saved`
+  Bytes transient;                              ///< gradients alive while its backward runs
+  Axis axis = Axis::tp;  ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;                  ///< full tensor of the collective
@@ -76,6 +78,12 @@ class OperatorList {
 /// Final norm, output head, loss on the last stage.
 [[nodiscard]] OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
                                           const Framework& framework, LayerSharding sharding);
+
+/// Entry of a prediction module: norms of the last layer's output and of the next token's
+/// embedding, and the projection of both to one vector. Source: DeepSeek-V3 (arXiv 2412.19437),
+/// equation 21; Megatron-LM d98e8a64, core/transformer/multi_token_prediction.py.
+[[nodiscard]] OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
+                                                const Framework& framework, LayerSharding sharding);
 
 /// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);

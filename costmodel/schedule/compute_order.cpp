@@ -131,6 +131,16 @@ std::vector<ComputeStep> dualpipe_v(int p, int m, int s) {
   return order.release();
 }
 
+/// Of DualPipe's p ranks, the one of a DualPipeV of p/2 ranks that computes alike.
+int half_rank(const PipelineShape& s, int rank) { return std::min(rank, s.ranks - 1 - rank); }
+
+std::vector<ComputeStep> dualpipe(const PipelineShape& s, int rank) {
+  std::vector<ComputeStep> order = dualpipe_v(s.ranks / 2, s.microbatches, half_rank(s, rank));
+  if (2 * rank < s.ranks) return order;
+  for (ComputeStep& step : order) step.chunk = 1 - step.chunk;
+  return order;
+}
+
 }  // namespace
 
 std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
@@ -138,8 +148,12 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
   EXPECTS(0 <= rank && rank < s.ranks, "no such rank");
   const bool interleaved = s.kind == ScheduleKind::interleaved;
   const bool v = s.kind == ScheduleKind::dualpipe_v;
-  EXPECTS(interleaved || s.chunks == (v ? 2 : 1),
-          "interleaved schedules have any number of chunks, DualPipeV two, others one");
+  const bool both_ways = s.kind == ScheduleKind::dualpipe;
+  EXPECTS(
+      interleaved || s.chunks == (v || both_ways ? 2 : 1),
+      "interleaved schedules have any number of chunks, DualPipeV and DualPipe two, others one");
+  EXPECTS(!both_ways || (s.ranks % 2 == 0 && s.microbatches >= s.ranks),
+          "DualPipe needs an even number of ranks and a microbatch for each in both directions");
   EXPECTS(!v || (s.ranks > 1 && s.microbatches >= 2 * s.ranks),
           "DualPipeV needs several ranks and two microbatches for each");
   EXPECTS(!interleaved || s.ranks > 1, "interleaving needs several ranks");
@@ -155,15 +169,9 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
           s, std::min(2 * ahead + (s.chunks - 1) * s.in_turn(), s.microbatches * s.chunks));
     case ScheduleKind::zero_bubble_h1: return zero_bubble_h1(s, rank);
     case ScheduleKind::dualpipe_v: return dualpipe_v(s.ranks, s.microbatches, rank);
+    case ScheduleKind::dualpipe: return dualpipe(s, rank);
   }
   return {};
-}
-
-double paired_share(const PipelineShape& s, int rank) {
-  if (s.kind != ScheduleKind::dualpipe_v) return 0;
-  const int both = s.microbatches - 2 * s.ranks + rank + 1;
-  const int pairs = 2 * both + s.ranks - rank - 1 - (rank == s.ranks - 1 ? 1 : 0);
-  return pairs / (2.0 * s.microbatches);
 }
 
 }  // namespace echelon

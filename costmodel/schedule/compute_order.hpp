@@ -11,8 +11,8 @@ namespace echelon {
 struct PipelineShape {
   ScheduleKind kind = ScheduleKind::one_f_one_b;
   int ranks = 1;
-  int chunks = 1;  ///< per rank; interleaved any number, DualPipeV two, others one
-  int microbatches = 1;
+  int chunks = 1;  ///< per rank; interleaved any number, DualPipeV and DualPipe two, others one
+  int microbatches = 1;  ///< of each chunk: DualPipe's two directions have half of a step's each
   int group = 1;  ///< interleaved: microbatches of a chunk in turn; fewer than ranks count as ranks
   bool operator==(const PipelineShape&) const = default;
 
@@ -49,21 +49,17 @@ struct ComputeStep {
 ///                s + 1 times (B1, B0), of the second half only the input gradients;
 ///                d times (W, I0); s + 1 times W. Demands m ≥ 2p and p > 1. ‖ are paired; the last
 ///                rank does not pair its first F0 and B1
+///   DualPipe     chunks 0 and 1 are stages s and p − 1 − s of the model, one for each direction.
+///                Ranks j = min(s, p − 1 − s) compute as rank j of a DualPipeV of p/2 ranks, those
+///                of the second half with their chunks exchanged: with M microbatches of both
+///                directions 2(p/2 − j − 1) F0; j + 1 times (F0, F1); …;
+///                M/2 − p + j + 1 times (F0‖B1, F1‖B0); …. Demands M ≥ 2p and an even p
 ///
 /// Source: GPipe (arXiv 1811.06965); Narayanan et al. (arXiv 2104.04473) section 2.2 and
 /// Megatron-LM core/pipeline_parallel/schedules.py, get_schedule_table and
 /// get_pp_rank_microbatches; Qi et al. (arXiv 2401.10241) section 2.1; deepseek-ai/DualPipe
-/// @3da1bbe, dualpipe/dualpipev.py, `step` (weight gradients in the order of their input
-/// gradients, as its WeightGradStore).
+/// @3da1bbe, dualpipe/dualpipev.py and dualpipe.py, `step` (weight gradients in the order of their
+/// input gradients, as its WeightGradStore).
 [[nodiscard]] std::vector<ComputeStep> compute_order(const PipelineShape& shape, int rank);
-
-/// The share of a rank's forwards that are paired with a backward, so that the communication of
-/// one can hide behind the computation of the other: DualPipeV
-///
-///   (2(m − 2p + s + 1) + (p − s − 1) − [s = p − 1]) / 2m
-///
-/// and none of the other schedules. As many backwards are paired.
-/// Source: the order above. Checked by: tests/costmodel/schedule/dualpipe_test.cpp.
-[[nodiscard]] double paired_share(const PipelineShape& shape, int rank);
 
 }  // namespace echelon

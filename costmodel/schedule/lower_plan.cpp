@@ -19,11 +19,13 @@ std::int64_t rounded_up(Bytes bytes) {
   return static_cast<std::int64_t>(std::ceil(bytes.in(kByte)));
 }
 
-bool reduces(const ParallelPlan& plan) { return plan.dp * plan.cp > 1; }
-bool shards(const ParallelPlan& plan) { return plan.zero > 0 && plan.shard_group > 1; }
+bool reduces(const ParallelPlan& plan) { return plan.dp * plan.cp * plan.copies() > 1; }
+bool shards(const ParallelPlan& plan) {
+  return plan.zero > 0 && plan.shard_group * plan.copies() > 1;
+}
 
 int fewest_layers_of_a_chunk(const ParallelPlan& plan) {
-  return std::max(1, *std::ranges::min_element(plan.layers_per_stage) / plan.vpp);
+  return std::max(1, *std::ranges::min_element(plan.layers_per_stage) * plan.copies() / plan.vpp);
 }
 
 /// Gather units or gradient buckets of every chunk.
@@ -56,7 +58,7 @@ PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch) {
           .ranks = plan.pp,
           .chunks = plan.vpp,
           .microbatches = static_cast<int>(std::min<std::int64_t>(
-              std::numeric_limits<int>::max(), plan.microbatches_rounded_up(global_batch))),
+              std::numeric_limits<int>::max(), plan.microbatches_of_chunk(global_batch))),
           .group = plan.microbatch_group};
 }
 
@@ -84,7 +86,7 @@ double instructions_of(const CostModel& cost_model, const ParallelPlan& plan) {
   // ZeRO-3 two passes, a gather, a release and a reduction, of ZeRO-2 a backward and a reduction.
   const double each = plan.zero == 3 ? 7 + 6 * units : plan.zero == 2 ? 7 + 2 * units : 7;
   const auto microbatches =
-      static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
+      static_cast<double>(plan.microbatches_of_chunk(cost_model.job().global_batch));
   return each * shape.stages() * microbatches + 2 * units * shape.stages();
 }
 
@@ -133,7 +135,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
       // What an input gradient hands to its weight gradient is counted with what is saved, as the
       // memory model does.
       spec.stages[static_cast<std::size_t>(stage)] = {
-          .boundary = stage > 0 ? rounded_up(sharding.layer_input) : 0,
+          .boundary = spec.shape.placement().enters(stage) ? 0 : rounded_up(sharding.layer_input),
           .saved = rounded_up(saved),
           .weight_inputs = 0,
           .parameters = rounded_up(all.parameters / pieces),

@@ -256,7 +256,7 @@ Seconds MakespanSimulator::run(const PipelineShape& shape, const ScheduleCosts& 
               costs.hops.size() == static_cast<std::size_t>(shape.ranks),
           "times of every stage and every hop");
   EXPECTS(2.0 * shape.stages() * shape.microbatches < 0x1p30, "passes are numbered in 32 bits");
-  if (shape.kind == ScheduleKind::dualpipe_v) {
+  if (runs_both_ways(shape.kind)) {
     n_ = shape.microbatches * shape.chunks;
     return lowered_makespan(shape, costs, messages);
   }

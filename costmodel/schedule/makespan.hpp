@@ -27,8 +27,8 @@ enum class Rounds {
 /// Times are whole numbers of ticks, 2^-62 of a bound on the step, so that sums are exact: chains
 /// of the same passes and messages end at the same tick, and rounds that repeat do so exactly.
 ///
-/// DualPipeV, whose passes are in no such rows, is lowered instead (schedule_draft.hpp). The
-/// others:
+/// DualPipeV and DualPipe, whose passes are in no such rows, are lowered instead
+/// (schedule_draft.hpp). The others:
 ///
 /// 1. Messages pass one another: every pass ends at max(rank free, message arrived) + its time. A
 ///    rank's row i is its i-th backward and the forward before it; all that row i of rank r needs

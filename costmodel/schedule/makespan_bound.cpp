@@ -150,7 +150,7 @@ Seconds least_makespan(const PipelineShape& shape, const ScheduleCosts& costs) {
   EXPECTS(costs.stages.size() == static_cast<std::size_t>(shape.stages()) &&
               costs.hops.size() == static_cast<std::size_t>(shape.ranks),
           "times of every stage and every hop");
-  if (shape.kind == ScheduleKind::dualpipe_v) {
+  if (runs_both_ways(shape.kind)) {
     return lowered_makespan(shape, costs, Messages::passing);
   }
   return Chains(shape, costs).longest();

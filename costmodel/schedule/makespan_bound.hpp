@@ -7,9 +7,9 @@
 
 namespace echelon {
 
-/// A lower bound on simulate_makespan of the same shape and costs. DualPipeV: its time with
-/// messages that pass one another, linear in the passes. The others in O(stages): the largest of
-/// the following over all ranks r (of p, from 0). Each is the length of a chain of passes and
+/// A lower bound on simulate_makespan of the same shape and costs. DualPipeV, DualPipe: its time
+/// with messages that pass one another, linear in the passes. The others in O(stages): the largest
+/// of the following over all ranks r (of p, from 0). Each is the length of a chain of passes and
 /// messages that wait for one another, so that no order of messages can be faster.
 ///
 ///   f, b       forward and backward of a rank's passes; N passes of each (microbatches · chunks)

@@ -1,7 +1,9 @@
 // Adds items and values to a draft. Internal to costmodel/schedule.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "costmodel/schedule/schedule_draft.hpp"
 
@@ -61,6 +63,18 @@ class ScheduleBuilder {
     return item;
   }
 
+  /// Joins the item just added, of one of the ranks that hold `stage` of the model, to the same one
+  /// of the other.
+  void share(std::uint32_t item, int stage) {
+    DraftItem& made = draft.items[item];
+    const Instruction& i = made.instruction;
+    const auto [at, first] =
+        shared_.try_emplace(std::tuple(i.op, stage, i.unit.value_or(-1)), made.node);
+    if (first) return;
+    --draft.nodes;
+    made.node = at->second;
+  }
+
   void order(std::uint32_t first, std::uint32_t second) {
     draft.orders.emplace_back(first, second);
   }
@@ -95,6 +109,7 @@ class ScheduleBuilder {
  private:
   const ScheduleSpec& spec_;
   std::uint32_t messages_;
+  std::map<std::tuple<Op, int, int>, std::uint32_t> shared_;  ///< nodes by op, stage and unit
 };
 
 /// ZeRO-3: gathers each unit before it is needed, at most gather_slots at a time. A unit that is

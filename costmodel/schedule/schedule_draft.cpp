@@ -51,16 +51,19 @@ class RankDrafter {
   }
   Kept& kept(const ComputeStep& step) { return kept(step.chunk, step.microbatch); }
   [[nodiscard]] int stage(const ComputeStep& step) const { return s_.stage(rank_, step.chunk); }
+  [[nodiscard]] bool enters(const ComputeStep& step) const {
+    return placement_.enters(stage(step));
+  }
   [[nodiscard]] bool receives(const ComputeStep& step) const {
-    return stage(step) > 0 && placement_.sends(stage(step) - 1);
+    return !enters(step) && placement_.sends(stage(step) - 1);
   }
   [[nodiscard]] bool sends(const ComputeStep& step) const { return placement_.sends(stage(step)); }
   /// Whether the rank holds the next stage (the one before) as well.
   [[nodiscard]] bool keeps_output(const ComputeStep& step) const {
-    return stage(step) + 1 < s_.stages() && !sends(step);
+    return placement_.stays(stage(step));
   }
   [[nodiscard]] bool keeps_gradient(const ComputeStep& step) const {
-    return stage(step) > 0 && !receives(step);
+    return !enters(step) && !receives(step);
   }
   [[nodiscard]] bool reduces(const ComputeStep& step) const {
     return spec_.reduce_gradients && (step.op == Op::backward || step.op == Op::backward_weight) &&
@@ -86,6 +89,9 @@ class RankDrafter {
                             placement_.rank_of(other));
   }
 
+  /// Whether another rank holds each stage too, with which this one sums its gradients.
+  [[nodiscard]] bool copied() const { return s_.kind == ScheduleKind::dualpipe; }
+
   void load(const ComputeStep& step) {
     const std::uint32_t item = out_.add(rank_, Op::load_batch, step.chunk, step.microbatch);
     out_.draft.items[item].instruction.bytes = spec_.batch_bytes;
@@ -100,7 +106,7 @@ class RankDrafter {
   void forward(const ComputeStep& step) {
     const StageBytes bytes = out_.bytes(stage(step));
     Kept& k = kept(step);
-    const bool loads = stage(step) == 0 || stage(step) == s_.stages() - 1;
+    const bool loads = enters(step) || placement_.leaves(stage(step));
     if (loads) load(step);
     if (receives(step)) {
       k.input = out_.value(BufferKind::input, bytes.boundary);
@@ -121,7 +127,7 @@ class RankDrafter {
       out_.write(item, *k.saved);
     }
     if (loads) loaded_forwards_.push_back(item);
-    if (stage(step) + 1 == s_.stages()) return;
+    if (placement_.leaves(stage(step))) return;
     const std::int64_t output_bytes = out_.bytes(stage(step) + 1).boundary;
     if (keeps_output(step)) {
       Kept& next = kept(step.chunk + 1, step.microbatch);
@@ -206,6 +212,7 @@ class RankDrafter {
     const std::uint32_t item =
         out_.add(rank_, Op::reduce_gradients, step.chunk, microbatch, unit.value_or(0));
     out_.draft.items[item].instruction.bytes = out_.bytes(stage(step)).gradients;
+    if (copied()) out_.share(item, stage(step) % s_.ranks);
     out_.order(backward, item);
     reductions_.push_back(item);
   }
@@ -235,6 +242,7 @@ class RankDrafter {
       const std::uint32_t item = out_.add(rank_, Op::gather_updated, chunk);
       out_.draft.items[item].instruction.bytes =
           out_.bytes(s_.stage(rank_, chunk)).parameters * spec_.units;
+      if (copied()) out_.share(item, s_.stage(rank_, chunk) % s_.ranks);
       out_.order(step, item);
     }
   }
@@ -260,6 +268,9 @@ ScheduleDraft draft_schedule(const ScheduleSpec& spec) {
   EXPECTS(
       spec.stages.empty() || spec.stages.size() == static_cast<std::size_t>(spec.shape.stages()),
       "bytes of every stage");
+  EXPECTS(spec.shape.kind != ScheduleKind::dualpipe ||
+              (!spec.reduce_every_microbatch && spec.gather_slots == 0),
+          "the two copies of a stage are summed once a step, and gathered after it");
   ScheduleBuilder drafter(spec);
   for (int rank = 0; rank < spec.shape.ranks; ++rank) RankDrafter(spec, rank, drafter).run();
   return std::move(drafter.draft);

@@ -30,13 +30,16 @@ struct OperatorContext {
   /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed,
   /// and read once more where its scale depends on it. Source: TransformerEngine's cast-transpose
   /// kernels; bytes of each recipe: core/plan/precision.cpp.
+  /// Fused kernels of experts write what the down projection reads in fp8.
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
-    return in_fp8(op) ? elementwise_time(Bytes{job.precision.cast * elements}, 1, rates)
-                      : Seconds{};
+    const bool written_so = framework.fused_experts && op.name == "expert_down";
+    return in_fp8(op) && !written_so
+               ? elementwise_time(Bytes{job.precision.cast * elements}, 1, rates)
+               : Seconds{};
   }
-  /// Kernels of routed experts, in units of what their shapes say.
+  /// Kernels of routed experts, in units of what their shapes say; those that are fused reach it.
   [[nodiscard]] double slower(const Operator& op) const {
-    return op.routed ? 1 / calibration.moe_speed_factor : 1.0;
+    return op.routed && !framework.fused_experts ? 1 / calibration.moe_speed_factor : 1.0;
   }
   /// Share of the bytes that dispatch, or the backward of combine, sends.
   [[nodiscard]] double dispatched_width() const {

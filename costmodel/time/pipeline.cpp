@@ -16,13 +16,30 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
           2 * (std::int64_t{pp} - stage - 1) + (std::int64_t{vpp} - 1) * std::max(pp, group) + 1);
     case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
     case ScheduleKind::dualpipe_v: return std::min(microbatches * 2, 2 * std::int64_t{pp} + 1);
+    case ScheduleKind::dualpipe: return std::min(microbatches * 2, std::int64_t{pp} + 1);
   }
   return microbatches;
+}
+
+double paired_share(ScheduleKind schedule, int pp, std::int64_t microbatches, int rank) {
+  if (!runs_both_ways(schedule)) return 0;
+  const bool copied = schedule == ScheduleKind::dualpipe;
+  const int p = copied ? pp / 2 : pp;
+  const int s = copied ? std::min(rank, pp - 1 - rank) : rank;
+  const double m = static_cast<double>(microbatches);
+  const double pairs = 2 * (m - 2 * p + s + 1) + (p - s - 1) - (s == p - 1 ? 1 : 0);
+  return pairs / (2 * m);
 }
 
 double unpaired_share(ScheduleKind schedule, int pp, int vpp, std::int64_t microbatches,
                       int group) {
   double sum = 0;
+  if (runs_both_ways(schedule)) {
+    for (int rank = 0; rank < pp; ++rank) {
+      sum += 1 - paired_share(schedule, pp, microbatches, rank);
+    }
+    return std::clamp(sum / pp, 0.0, 1.0);
+  }
   for (int stage = 0; stage < pp; ++stage) {
     sum += static_cast<double>(chunks_in_flight(schedule, pp, vpp, stage, microbatches, group));
   }
@@ -57,6 +74,7 @@ Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int v
                     (2 * (sum + (m - 1) * slowest) + slowest) / 3);
   }
   if (schedule == ScheduleKind::dualpipe_v) return m * slowest + (sum - slowest) / 3;
+  if (schedule == ScheduleKind::dualpipe) return m * slowest + (sum / 2 - slowest) / 3;
   return sum + (m - 1) * slowest;
 }
 
@@ -95,7 +113,8 @@ Seconds least_pipeline_time(const PipelineOutline& o) {
       return std::max({m * slowest, m / p * o.sum + (p - 1) * (o.least_chunk / 2 + o.hop),
                        o.sum + 2 * (p * o.vpp - 1) * o.hop + (p - 1) * o.least_chunk / 2});
     case ScheduleKind::zero_bubble_h1:
-    case ScheduleKind::dualpipe_v: return m * slowest;
+    case ScheduleKind::dualpipe_v:
+    case ScheduleKind::dualpipe: return m * slowest;
   }
   return m * slowest;
 }

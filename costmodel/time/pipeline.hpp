@@ -13,13 +13,27 @@ namespace echelon {
 /// (= layers/(pp·vpp) layers): 1F1B min(m, pp − s); GPipe m; interleaved in groups of g
 /// microbatches min(m·v, 2(pp − s − 1) + (v − 1)·g + 1), the head start and the forward after it;
 /// ZB-H1 min(m, pp) on every stage, because stage s puts its weight gradients off by s
-/// microbatches; DualPipeV min(2m, 2·pp + 1) chunks of half a stage. A `group` of fewer than pp
-/// counts as pp. Source: Megatron-LM schedules.py (warm-up counts); Korthikanti et al. (arXiv
+/// microbatches; DualPipeV min(2m, 2·pp + 1) chunks of half a stage; DualPipe min(2m, pp + 1)
+/// chunks of layers/pp layers, m of each direction. A `group` of fewer than pp counts as pp.
+/// Source: Megatron-LM schedules.py (warm-up counts); Korthikanti et al. (arXiv
 /// 2205.05198) sec. 4; Qi et al. (arXiv 2401.10241) section 2.1 (ZB-H1); DeepSeek-V3 (arXiv
-/// 2412.19437) table 2 (DualPipe, with 2·pp stages). Checked by:
-/// tests/costmodel/schedule/closed_forms_test.cpp, against the simulated schedules.
+/// 2412.19437) table 2 (DualPipe; DualPipeV with 2·pp stages). Checked by:
+/// tests/costmodel/schedule/closed_forms_test.cpp and dualpipe_both_ways_test.cpp, against the
+/// schedules instruction by instruction.
 [[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
                                             std::int64_t microbatches, int group = 1);
+
+/// The share of a rank's forwards that are paired with a backward, so that the communication of
+/// one can hide behind the computation of the other: DualPipeV
+///
+///   (2(m − 2p + s + 1) + (p − s − 1) − [s = p − 1]) / 2m
+///
+/// DualPipe the same of p/2 ranks, with min(s, p − 1 − s) for s and m microbatches in each
+/// direction; and none of the other schedules. As many backwards are paired.
+/// Source: compute_order (costmodel/schedule/compute_order.hpp). Checked by:
+/// tests/costmodel/schedule/dualpipe_test.cpp, dualpipe_both_ways_test.cpp.
+[[nodiscard]] double paired_share(ScheduleKind schedule, int pp, std::int64_t microbatches,
+                                  int rank);
 
 /// Share of a rank's forwards, and of its backwards, that run beside no other pass, where the
 /// steady state pairs a forward with a backward; mean over the ranks:
@@ -27,6 +41,7 @@ namespace echelon {
 ///   W / (m·v),   W = chunks_in_flight: the head start of forwards, one more so that the first
 ///                backward meets a forward, and as many backwards at the end
 ///
+/// and of DualPipeV and DualPipe, whose order says which passes are paired, 1 − paired_share.
 /// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py, get_pp_rank_microbatches
 /// (overlap_moe_expert_parallel_comm) and combined_1f1b.py. Checked by:
 /// tests/costmodel/time/pipeline_test.cpp.
@@ -77,10 +92,14 @@ namespace echelon {
 ///   DualPipeV     m·max t + (Σt − max t)/3     exact for equal stages in such thirds, m ≥ 2p: with
 ///                                              two chunks of F = B/2 = W = t/6 each, (p − 1)
 ///                                              (F&B + B − 3W) is (p − 1)·t/3
+///   DualPipe      m·max t + (Σt/2 − max t)/3   the same of p/2 ranks, each of which there are two;
+///                                              t is a rank's two chunks, one microbatch of each
+///                                              direction: (p/2 − 1)(F&B + B − 3W) is
+///                                              (p/2 − 1)·t/3
 ///
 /// Source: Narayanan et al. (arXiv 2104.04473) section 2.2; Alpa (arXiv 2201.12023), the
 /// stage-latency objective; Qi et al. (arXiv 2401.10241) section 2.1; DeepSeek-V3 (arXiv
-/// 2412.19437) table 2, of 2p stages. An upper bound for unequal stages under 1F1B.
+/// 2412.19437) table 2, for DualPipeV of 2p stages. An upper bound for unequal stages under 1F1B.
 /// Checked by: tests/costmodel/time/pipeline_test.cpp, schedule_closed_forms_test.cpp.
 [[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int vpp,
                                     std::int64_t microbatches);
@@ -114,7 +133,7 @@ struct PipelineOutline {
 ///     any m      ⌈m/p⌉·(W + 2(p − 1)c)
 ///   interleaved  the largest of m·M, m·W/p + (p − 1)·(least chunk/2 + c) and
 ///                W + 2(pv − 1)c + (p − 1)·least chunk/2
-///   ZB-H1, DualPipeV   m·M
+///   ZB-H1, DualPipeV, DualPipe   m·M
 ///
 /// The first two of 1F1B follow from the chains of makespan_bound.hpp, written with x = Σ_{i<s} t,
 /// R = Σ_{i>s} t of stage s: x + m·t_s + [R − (p−1−s)·f_s]⁺ + [R − (p−1−s)·b_s]⁺ and the messages

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "costmodel/collectives/collectives.hpp"
@@ -202,6 +203,16 @@ std::array<RecomputedPart, kRecomputeModules.size()> modules_of(const OperatorLi
   return out;
 }
 
+std::vector<OffloadableTensor> offloadable_of(const OperatorList& list) {
+  std::vector<OffloadableTensor> out;
+  for (const Operator& op : list.view()) {
+    if (op.offloaded_by && op.saved > Bytes{}) {
+      out.push_back({*op.offloaded_by, op.freed_by, op.saved});
+    }
+  }
+  return out;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                        LayerSharding sharding, LayerKind kind, TokenMixer mixer) {
   const OperatorList list =
@@ -226,6 +237,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
           .modules = modules_of(list, sums),
+          .offloadable = offloadable_of(list),
           .transient = list.transient(),
           .weight_inputs = later.always,
           .weight_inputs_selective = later.selective,
@@ -257,27 +269,42 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
         &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
     mix(bytes);
   }
+  for (OffloadableTensor& tensor : mean.offloadable) tensor.bytes *= 1 - share;
+  for (OffloadableTensor tensor : other.offloadable) {
+    tensor.bytes *= share;
+    mean.offloadable.push_back(tensor);
+  }
   mean.transient = std::max(mean.transient, other.transient);
   for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) mix(count);
   return mean;
 }
 
-}  // namespace
-
-RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
-                              RecomputeModules modules) {
-  RecomputedPart sum;
-  if (framework.recompute_modules.empty()) {
-    sum.repeated.device = layer.selective;
-    sum.freed = layer.saved - layer.saved_selective;
-    return sum;
-  }
-  const RecomputeModules parts = disjoint_parts(modules);
-  for (std::size_t i = 0; i < layer.modules.size(); ++i) {
-    if (parts.contains(kRecomputeModules[i])) sum += layer.modules[i];
-  }
-  return sum;
+/// Prediction modules stand on the last stage: each a layer of the last one's kind behind a
+/// projection, and the head once more, whose weights it shares.
+void add_prediction_modules(const ModelSpec& model, const OperatorContext& c,
+                            ShardingCosts& costs) {
+  const int modules = model.prediction_modules;
+  if (modules == 0) return;
+  const LayerCosts& layer = costs.of(model.layer_kind(model.layers - 1));
+  const OperatorList entry = prediction_operators(model, c.job, c.framework, c.sharding);
+  const PassSums sums = sum_over(entry, c);
+  const auto add = [&](PassCosts& head, const PassCosts& of_entry, const PassCosts& of_layer) {
+    PassCosts module = head;
+    module += of_entry;
+    module += of_layer;
+    head += modules * module;
+  };
+  add(costs.head_forward, sums.forward, layer.forward);
+  add(costs.head_backward, sums.backward, layer.backward);
+  costs.head_saved += modules * (costs.head_saved + entry.saved(Recompute::none) + layer.saved);
+  const double h = model.hidden;
+  const double own = modules * (layer.parameters + 2 * h * h / c.sharding.tp + 3 * h);
+  costs.head_parameters += own;
+  costs.head_parameters_last += own;
+  costs.head_experts = modules * layer.experts;
 }
+
+}  // namespace
 
 Seconds CostModel::exchange_time(LayerSharding sharding) const {
   if (sharding.ep == 1 || model_.moe.experts == 0 || model_.moe.experts % sharding.ep != 0) {
@@ -306,6 +333,13 @@ ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
 ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
+  // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
+  // products of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+  std::optional<Framework> fused;
+  if (plan.cuda_graphs == CudaGraphs::full_iteration) {
+    fused = framework_;
+    fused->fused_experts = true;
+  }
   const Dtype format = job_.precision.compute;
   DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
   if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
@@ -319,7 +353,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
       static_cast<double>(cluster_.gpu().sms),
       job_,
       calibration_,
-      framework_};
+      fused ? *fused : framework_};
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {
@@ -349,6 +383,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   costs.embedding_parameters = embedding_parameters_per_rank(model_, framework_, sharding.tp);
   costs.head_parameters = head_parameters_per_rank(model_, framework_, sharding.tp, false);
   costs.head_parameters_last = head_parameters_per_rank(model_, framework_, sharding.tp, true);
+  add_prediction_modules(model_, context, costs);
   return costs;
 }
 

@@ -39,6 +39,20 @@ Seconds boundary_message(const CostModel& cost_model, const ParallelPlan& plan, 
   return send_receive(payload / plan.tp, pipe) + all_gather(payload, receivers);
 }
 
+/// A group of data-parallel ranks and those that hold the same on the mirrored pipeline rank
+/// (DualPipe), which is taken to be the next one: as many network domains, at most as far apart.
+///
+/// The gradients of a stage's two copies are summed, as of any data-parallel replicas, and ZeRO
+/// splits the states over the ranks of both. DeepSeek's public program computes the gradients of
+/// each copy and leaves their sum to its caller (deepseek-ai/DualPipe @3da1bbe,
+/// examples/example_dualpipe.py adds them up rank by rank); its report has ZeRO-1 data parallelism
+/// and counts the parameters, not the states, twice (arXiv 2412.19437, section 3.2 and table 2).
+RankGroup with_copies(RankGroup group, const ParallelPlan& plan) {
+  const int copies = plan.copies();
+  const bool outer = plan.rank_order == RankOrder::dp_inside_pp;
+  return {group.ranks * copies, outer ? group.stride : group.stride / copies};
+}
+
 }  // namespace
 
 StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
@@ -49,17 +63,20 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
       costs_(costs),
       c_(cost_model.calibration()),
       recipe_(cost_model.job().precision),
-      microbatches_(plan.microbatches_rounded_up(cost_model.job().global_batch)) {
+      copies_(plan.copies()),
+      microbatches_(plan.microbatches_of_chunk(cost_model.job().global_batch)) {
   const ProcessGrid grid(plan);
   const RankGroup data = grid.data_group();
-  shard_ = cost_model.data_links(data.part(plan.shard_group));
+  shard_ranks_ = plan.shard_group * copies_;
+  shard_ = cost_model.data_links(with_copies(data.part(plan.shard_group), plan));
   replicas_ = cost_model.data_links(data.across(plan.shard_group));
   if (cost_model.model().moe.experts > 0) {
     const RankGroup experts = grid.group(Axis::expert_dp);
-    expert_dp_ = experts.ranks;
-    expert_shard_ = expert_dp_ / expert_instances(plan, expert_dp_);
-    expert_shard_links_ = cost_model.data_links(experts.part(expert_shard_));
-    expert_replicas_ = cost_model.data_links(experts.across(expert_shard_));
+    const int of_copy = experts.ranks / expert_instances(plan, experts.ranks);
+    expert_dp_ = experts.ranks * copies_;
+    expert_shard_ = of_copy * copies_;
+    expert_shard_links_ = cost_model.data_links(with_copies(experts.part(of_copy), plan));
+    expert_replicas_ = cost_model.data_links(experts.across(of_copy));
   }
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
@@ -76,18 +93,17 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
-  layers_of_chunk_ =
-      std::max(1.0, static_cast<double>(cost_model.model().layers) / (plan.pp * plan.vpp));
+  layers_of_chunk_ = std::max(1.0, static_cast<double>(cost_model.model().layers) /
+                                       static_cast<double>(plan.model_stages()));
   norm_sync_ = all_reduce(4_B, cost_model.links(grid.world()));
   optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
   host_ring_step_ = cost_model.host_ring_step();
   host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
-  dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
-  moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
-  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
-                            (plan.ep > 1) + (expert_dp_ > 1);
+  follow_policy();
+  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks * copies_ > 1) +
+                            (plan.pp > 1) + (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
@@ -96,13 +112,33 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
 }
 
+void StageModel::follow_policy() {
+  const Framework& framework = cost_model_.framework();
+  dense_part_ = selective_part(costs_.dense, framework, plan_.recompute_modules);
+  moe_part_ = selective_part(costs_.moe, framework, plan_.recompute_modules);
+  if (plan_.offload_modules.empty()) return;
+  const RecomputeModules dropped = disjoint_parts(plan_.recompute_modules);
+  const auto copies = [&](const LayerCosts& layer) {
+    return HostCopies{offloaded_bytes(layer, plan_.offload_modules, {}),
+                      offloaded_bytes(layer, plan_.offload_modules, dropped)};
+  };
+  dense_copies_ = copies(costs_.dense);
+  moe_copies_ = copies(costs_.moe);
+  const ClusterTopology& cluster = cost_model_.cluster();
+  host_link_ = c_.link_efficiency * cluster.host_link();
+  memory_rate_ = device_rates(cluster.gpu(), c_, recipe_.compute).memory;
+}
+
 StageModel::Parameters StageModel::parameters(const Stage& stage) const {
   Parameters p;
   p.replicated =
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
   if (first(stage)) p.ends += costs_.embedding_parameters;
-  if (last(stage)) p.ends += head_parameters(stage);
+  if (last(stage)) {
+    p.ends += head_parameters(stage);
+    p.experts += costs_.head_experts;
+  }
   p.replicated += p.ends;
   return p;
 }
@@ -110,7 +146,7 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
 /// Parameters whose state a rank keeps when ZeRO shards it from stage `from_zero` on.
 double StageModel::owned(const Parameters& p, int from_zero) const {
   if (plan_.zero < from_zero) return p.replicated + p.experts;
-  return p.replicated / plan_.shard_group + p.experts / expert_shard_;
+  return p.replicated / shard_ranks_ + p.experts / expert_shard_;
 }
 
 // ------------------------------------------------------------------------------ time
@@ -119,7 +155,7 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
 /// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
-  if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
+  if (plan_.zero < 2 || !splits_states()) return {};
   const auto both = [&](double width, auto collective) {
     Seconds time = collective(Bytes{layer.parameters * width}, shard_);
     if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
@@ -141,10 +177,31 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   return traffic;
 }
 
+/// Each way, while the passes of one layer run forward and backward:
+///
+///   max(0, S/C − pass) + S/M     S bytes, C the GPU's link to its host, M its memory bandwidth
+///
+/// A copy runs on a stream of its own beside the pass, and takes memory bandwidth from its kernels.
+/// What does not fit beside the pass is waited for: without it, the memory would not be free.
+/// Source: Megatron-LM d98e8a64, core/pipeline_parallel/fine_grained_activation_offload.py
+/// (d2h_stream, h2d_stream; a group is reloaded while the one behind it runs backward). Assumes
+/// that no other traffic uses the link. Published: 10 to 18 % of memory for 1.6 to 2 % of time
+/// (Megatron-Core MoE report, arXiv 2603.07685, as quoted). Checked by:
+/// tests/costmodel/operators/offload_modules_test.cpp.
+StageModel::CopyWaits StageModel::copy_waits(Bytes copied, Seconds forward,
+                                             Seconds backward) const {
+  if (copied <= Bytes{}) return {};
+  const Seconds link = copied / host_link_;
+  const Seconds slower = copied / memory_rate_;
+  return {std::max(Seconds{}, link - forward) + slower,
+          std::max(Seconds{}, link - backward) + slower};
+}
+
 /// The stage's layers of one kind.
 void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
                             const LayerTraffic& traffic, const RecomputedPart& part,
-                            int LayerCounts::*kind, Passes& passes, StageTimes& t) const {
+                            const HostCopies& copies, int LayerCounts::*kind, Passes& passes,
+                            StageTimes& t) const {
   const double layers = stage.layers.*kind;
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
@@ -160,8 +217,14 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
     const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
-    const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
-    return framework.host_share * shares.layer * host + experts * shares.experts * c_.host_experts +
+    const double experts =
+        layer.experts > 0
+            ? share * expert_launches(framework, cost_model_.model().moe, recipe_,
+                                      costs_.sharding.ep,
+                                      {.experts = framework.host_experts_share * shares.experts,
+                                       .products = framework.host_products_share * shares.products})
+            : 0.0;
+    return framework.host_share * shares.layer * host + experts * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
@@ -174,6 +237,17 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;
   t.exposed[Axis::dp] += layers * (traffic.forward + traffic.backward);
+  const Seconds own_forward = once_forward.total() + traffic.forward + wait_forward;
+  const Seconds own_backward = once_backward.total() + traffic.backward + wait_backward;
+  const CopyWaits plain = copy_waits(copies.plain, own_forward, own_backward);
+  const CopyWaits dropped =
+      copy_waits(copies.selective, own_forward, own_backward + part.repeated.total());
+  const double untouched = layers - recomputed - selective;
+  const Seconds copied_forward = untouched * plain.forward + selective * dropped.forward;
+  const Seconds copied_backward = untouched * plain.backward + selective * dropped.backward;
+  t.forward += copied_forward;
+  t.backward += copied_backward;
+  t.host += copied_forward + copied_backward;
   // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
   // is cut from ZeRO-2 on.
   const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
@@ -188,8 +262,9 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
-  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, &LayerCounts::dense, passes, t);
-  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, &LayerCounts::moe, passes, t);
+  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, dense_copies_, &LayerCounts::dense,
+             passes, t);
+  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, moe_copies_, &LayerCounts::moe, passes, t);
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;
@@ -243,7 +318,7 @@ Seconds StageModel::norm(const Stage& stage) const {
 /// A stage sends after each pass of a microbatch; of two stages, each has one pass that ends there.
 double StageModel::sends() const {
   const bool ends = plan_.pp == 2 && plan_.schedule != ScheduleKind::dualpipe_v;
-  return 2.0 * plan_.vpp - (ends ? 1 : 0);
+  return 2.0 * plan_.vpp - (ends ? copies_ : 0);
 }
 
 /// Each message is hidden behind the compute of a chunk's pass where sends overlap.
@@ -267,12 +342,13 @@ Seconds StageModel::blocking_hop(Seconds slowest) const {
 }
 
 /// All passes of a microbatch send but the last chunk's forward and the first chunk's backward, and
-/// DualPipeV's two at the turn on its last rank. Of a stage all but one do, of a V's ends all but
-/// two.
+/// DualPipeV's two at the turn on its last rank; DualPipe's two pipelines leave out as many. Of a
+/// stage all but one do, of a V's ends all but two, and of DualPipe's end ranks as well.
 Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
   const Seconds blocking = blocking_hop(slowest);
-  const double turn = plan_.schedule == ScheduleKind::dualpipe_v ? 1 : 0;
+  const bool both = runs_both_ways(plan_.schedule);
+  const double turn = both ? 1 : 0;
   return least_pipeline_time({.schedule = plan_.schedule,
                               .pp = plan_.pp,
                               .vpp = plan_.vpp,

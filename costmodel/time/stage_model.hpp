@@ -36,6 +36,10 @@ class StageModel {
   /// `plan` and `costs` must outlive the model; `costs` belongs to the plan's sharding.
   StageModel(const CostModel& cost_model, const ParallelPlan& plan, const ShardingCosts& costs);
 
+  /// After the plan's policy of recomputation, or its modules, have changed.
+  void follow_policy();
+  /// Of a chunk: DualPipe's two directions have half of a step's each, and a rank's `times` are
+  /// those of one of each.
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] StageTimes times(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
@@ -95,11 +99,26 @@ class StageModel {
   struct Passes {
     PassCosts forward, backward, recompute;
   };
+  /// What a layer keeps in host memory from its forward to its backward.
+  struct HostCopies {
+    Bytes plain;      ///< nothing recomputed
+    Bytes selective;  ///< recomputed selectively
+  };
+  /// Waiting for copies to the host and back.
+  struct CopyWaits {
+    Seconds forward, backward;
+  };
+  [[nodiscard]] CopyWaits copy_waits(Bytes copied, Seconds forward, Seconds backward) const;
+  [[nodiscard]] Bytes copies_on_device(const Stage& stage) const;
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
-                  const RecomputedPart& part, int LayerCounts::*kind, Passes& passes,
-                  StageTimes& t) const;
+                  const RecomputedPart& part, const HostCopies& copies, int LayerCounts::*kind,
+                  Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
+  /// Whether more than one rank holds a part of the states.
+  [[nodiscard]] bool splits_states() const {
+    return std::int64_t{shard_ranks_} * expert_shard_ > 1;
+  }
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
@@ -122,18 +141,30 @@ class StageModel {
   [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
   [[nodiscard]] double sends() const;
+  /// Whether it is a chunk of DualPipe, or a rank with both, for which `is_end` of a stage holds.
+  [[nodiscard]] bool of_copies(const Stage& stage,
+                               bool (StagePlacement::*is_end)(int) const) const {
+    const auto at = [&](int chunk) {
+      return stage.index < plan_.pp && stage.chunk.value_or(chunk) == chunk &&
+             (placement_.*is_end)(placement_.stage(stage.index, chunk));
+    };
+    return at(0) || at(1);
+  }
   /// Whether the stage (the chunk) holds the embedding.
   [[nodiscard]] bool first(const Stage& stage) const {
+    if (copies_ > 1) return of_copies(stage, &StagePlacement::enters);
     return stage.index == 0 && stage.chunk.value_or(0) == 0;
   }
   /// Whether it holds the head and the loss.
   [[nodiscard]] bool last(const Stage& stage) const {
+    if (copies_ > 1) return of_copies(stage, &StagePlacement::leaves);
     return stage.index == placement_.last_rank() &&
            stage.chunk.value_or(plan_.vpp - 1) == plan_.vpp - 1;
   }
   /// Parameters of the head, its embedding's where the stage holds both ends of a tied one.
   [[nodiscard]] double head_parameters(const Stage& stage) const {
-    return stage.index == 0 ? costs_.head_parameters : costs_.head_parameters_last;
+    const bool both = stage.index == 0 || copies_ > 1;
+    return both ? costs_.head_parameters : costs_.head_parameters_last;
   }
 
   const CostModel& cost_model_;
@@ -142,7 +173,9 @@ class StageModel {
   const ShardingCosts& costs_;
   const Calibration& c_;
   const PrecisionRecipe& recipe_;
-  std::int64_t microbatches_;
+  int copies_;                 ///< pipeline ranks that hold a stage
+  std::int64_t microbatches_;  ///< of a chunk
+  int shard_ranks_ = 1;   ///< ranks over which ZeRO state is split, DualPipe's copies among them
   int expert_dp_ = 1;     ///< ranks that hold the same experts
   int expert_shard_ = 1;  ///< … over which their ZeRO state is split
   GroupLinks shard_, replicas_, expert_shard_links_, expert_replicas_;
@@ -153,7 +186,10 @@ class StageModel {
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
   RecomputedPart dense_part_, moe_part_;  ///< of layers recomputed selectively
-  double layers_of_chunk_ = 1;            ///< mean over all chunks
+  HostCopies dense_copies_, moe_copies_;
+  BytesPerSecond host_link_;  ///< of one GPU, one direction, where activations are offloaded
+  BytesPerSecond memory_rate_;
+  double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
   double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)

@@ -78,11 +78,12 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
-/// chunk backwards before the last one starts, in groups of g microbatches; DualPipeV's chunks end
-/// together. ZeRO-2/3 reduced in every microbatch already, but for FSDP in a pipeline, whose
-/// buckets are layers. In frameworks that reduce in DDP or all at once (nanotron) a reduction over
-/// n ranks takes n·dp_rank_latency more, which nothing hides: published runs show 0.4 ms per rank
-/// at ZeRO-0 and 1 (docs/accuracy-notes.md). Checked by: tests/costmodel/time/stage_terms_test.cpp.
+/// chunk backwards before the last one starts, in groups of g microbatches; the chunks of DualPipeV
+/// and DualPipe end together. ZeRO-2/3 reduced in every microbatch already, but for FSDP in a
+/// pipeline, whose buckets are layers. In frameworks that reduce in DDP or all at once (nanotron) a
+/// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
+/// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md). Checked by:
+/// tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
   const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
@@ -100,7 +101,7 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
 }
 
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
-  if (plan_.zero == 0 || plan_.shard_group * expert_shard_ == 1) return Seconds{};
+  if (plan_.zero == 0 || !splits_states()) return Seconds{};
   const Parameters p = parameters(stage);
   if (plan_.zero == 3) {  // the first unit has nothing to overlap with
     const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;

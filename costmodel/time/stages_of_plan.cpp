@@ -4,14 +4,15 @@
 namespace echelon {
 namespace {
 
-/// `size` layers of a rank that follow `before` others of that rank and start with layer `begin`.
-Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, int size, int before,
-              int begin, std::optional<int> chunk = {}) {
+/// `size` layers of a rank that follow `before` others of that rank and start with layer `begin`,
+/// recomputed as the plan has it of its entry `owner`.
+Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, int owner, int size,
+              int before, int begin, std::optional<int> chunk = {}) {
   const auto count = [&](int first, int end) {
     const int moe = cost_model.moe_before(end) - cost_model.moe_before(first);
     return LayerCounts{end - first - moe, moe};
   };
-  const RecomputedLayers recomputed = recomputed_layers(plan, rank, before, size);
+  const RecomputedLayers recomputed = recomputed_layers(plan, owner, before, size);
   const int full = begin + recomputed.full;
   return {.index = rank,
           .layers = count(begin, begin + size),
@@ -25,14 +26,17 @@ Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, i
 void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
   const StagePlacement placement = placement_of(plan);
   std::vector<int> held(static_cast<std::size_t>(plan.pp), 0);
+  const bool copied = plan.copies() > 1;
   out.clear();
   int begin = 0;
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
     const int chunk = stage / plan.pp;
     const int size = layers_in_chunk(plan, rank, chunk);
+    if (placement.enters(stage)) begin = 0;  // of DualPipe's second copy of the model
+    const int owner = copied ? stage % plan.pp : rank;
     int& before = held[static_cast<std::size_t>(rank)];
-    out.push_back(part_of(cost_model, plan, rank, size, before, begin, chunk));
+    out.push_back(part_of(cost_model, plan, rank, owner, size, copied ? 0 : before, begin, chunk));
     before += size;
     begin += size;
   }
@@ -40,10 +44,12 @@ void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
 
 void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
   out.assign(static_cast<std::size_t>(plan.pp), Stage{});
-  if (cost_model.one_kind()) {  // then it does not matter which layers a rank's chunks hold
+  if (cost_model.one_kind() &&
+      plan.copies() == 1) {  // then it does not matter which layers a rank's chunks hold
     for (int rank = 0; rank < plan.pp; ++rank) {
-      out[static_cast<std::size_t>(rank)] = part_of(
-          cost_model, plan, rank, plan.layers_per_stage[static_cast<std::size_t>(rank)], 0, 0);
+      out[static_cast<std::size_t>(rank)] =
+          part_of(cost_model, plan, rank, rank,
+                  plan.layers_per_stage[static_cast<std::size_t>(rank)], 0, 0);
     }
     return;
   }
@@ -52,6 +58,9 @@ void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
   for (const Stage& part : chunks) {
     Stage& stage = out[static_cast<std::size_t>(part.index)];
     stage.index = part.index;
+    if (plan.copies() > 1 && part.chunk == 0) {
+      stage.first_chunk = {part.layers, part.recomputed, part.selective};
+    }
     stage.layers += part.layers;
     stage.recomputed += part.recomputed;
     stage.selective += part.selective;

@@ -165,6 +165,14 @@ Seconds CostModel::shared_cores(const ParallelPlan& plan, Seconds busy, Seconds 
   return (of_stage * busy + idle) / node.at_once();
 }
 
+Seconds CostModel::data_loading(const ParallelPlan& plan) const {
+  constexpr int kShortTokens = 65'500;
+  const double width = model_.vocab < kShortTokens ? 2 : 4;
+  const double readers = std::max(1.0, static_cast<double>(cluster_.gpus_per_node()) / plan.tp);
+  const Bytes of_rank{width * job_.tokens_per_step() / plan.dp};
+  return readers * of_rank / (cluster_.storage_bandwidth() / cluster_.nodes());
+}
+
 void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
                            std::span<const Stage> stages, TimePrediction& out,
                            std::optional<Seconds> pipeline) const {
@@ -209,6 +217,12 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
       out.shared > Seconds{} ? std::max(Seconds{}, out.shared - out.parts.total()) : Seconds{};
   out.parts.compute += out.turns;
   for (StageTime& stage : out.stages) stage.compute += out.turns;
+
+  // Step 4: the tokens of the next step.
+  out.data_load = data_loading(plan);
+  out.closed_form = std::max(out.closed_form, out.data_load);
+  out.parts.data = std::max(Seconds{}, out.data_load - out.parts.total());
+  for (StageTime& stage : out.stages) stage.data = out.parts.data;
   out.step = out.parts.total();
   EXPECTS(out.step.is_finite(), "a step takes a finite time");
   out.low = out.step / (1 + calibration_.time_band);

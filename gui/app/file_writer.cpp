@@ -1,7 +1,5 @@
 #include "gui/app/file_writer.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "core/base/files.hpp"
@@ -34,12 +32,8 @@ Result<std::string> plan_file_text(const PlanResult& plan, const Progress& progr
 
 Result<std::string> trace_text(const PlanResult& plan, const Progress& progress) {
   const PlanRequest& request = plan.resolved.request;
-  constexpr double kMaxInTrace = 1e6;  // 250 bytes each; Perfetto cannot open many more
-  const double instructions = instructions_of(request, plan.candidate);
-  if (instructions > kMaxInTrace) {
-    return input_error("trace", fmt::format("a step of about {:.2g} instructions", instructions),
-                       fmt::format("at most {:.2g}", kMaxInTrace),
-                       "use a larger microbatch or fewer chunks");
+  if (const Status short_enough = check_traceable(request, plan.candidate); !short_enough) {
+    return short_enough.error();
   }
   if (!progress(kStarted)) return cancelled();
   const SimulatedStep simulated = simulate_plan(request, plan.candidate);

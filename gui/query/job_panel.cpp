@@ -28,6 +28,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {"precision", "Precision"},
                                  {"flash-attention", "Flash attention"},
                                  {"expert-imbalance", "Expert imbalance"},
+                                 {"document-lengths", "Document lengths", true},
                                  {"cluster", "Cluster", true, "Hardware"},
                                  {"gpus", "GPUs"},
                                  {kMaxGpusFlag, "Max. GPUs"},
@@ -68,6 +69,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "precision") return qt_text(r.job.precision.name);
   if (flag == "flash-attention") return QStringLiteral("true");
   if (flag == "expert-imbalance") return qt_text(fmt::format("{}", r.job.expert_imbalance));
+  if (flag == "document-lengths") return QStringLiteral("e.g. lognormal:2000:1.2");
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);
   if (flag == "gpus" && !r.max_gpus) return qt_text(grouped(r.cluster.gpus()));
   if (flag == "max-memory") return qt_text("likely to fit: " + with_gib(r.usable_memory()));

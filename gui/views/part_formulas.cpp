@@ -64,9 +64,12 @@ constexpr PartFormula kTimeNotes[] = {
      "costmodel/time/pipeline.hpp, stage by stage"},
     {"optimizer", "Bytes of states, gradients and weights read and written / memory bandwidth.",
      "SimuMax; Megatron-Core DistributedOptimizer"},
-    {"host", "Waiting for kernel launches by the host, and fixed work per step.",
+    {"host",
+     "Waiting for kernel launches by the host and for activations in its memory, and fixed work "
+     "per step.",
      "published runs, calibration fields host_layer_forward and step_fixed"},
-    {"data", "Exposed data loading.", "calibration field"},
+    {"data", "max(0, t_load − step): the next step's tokens are read while a step runs.",
+     "CostModel::data_loading; storage of the cluster's description"},
 };
 
 const PartFormula* find_note(std::span<const PartFormula> notes, std::string_view part) {

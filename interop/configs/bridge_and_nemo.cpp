@@ -9,14 +9,31 @@ using P = ParallelPlan;
 
 /// Names of the sections, which is all in which Bridge and NeMo 2 differ.
 struct Sections {
-  std::string_view tp, pp, vpp, cp, ep, etp, sequence_parallel;
-  std::string_view layout, first, last, embedding, loss;
+  std::string_view tp{}, pp{}, vpp{}, cp{}, ep{}, etp{}, sequence_parallel{};
+  std::string_view layout{}, first{}, last{}, embedding{}, loss{};
   std::string_view granularity, method, layers;
   std::string_view mbs, gbs, seq;
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
   std::string_view tp_overlap, rank_order;
   std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
 };
+
+/// Bridge and NeMo 1 have Megatron-Core's degrees in the section of the model.
+Sections in_model_section(Sections others) {
+  others.tp = "model.tensor_model_parallel_size";
+  others.pp = "model.pipeline_model_parallel_size";
+  others.vpp = "model.virtual_pipeline_model_parallel_size";
+  others.cp = "model.context_parallel_size";
+  others.ep = "model.expert_model_parallel_size";
+  others.etp = "model.expert_tensor_parallel_size";
+  others.sequence_parallel = "model.sequence_parallel";
+  others.layout = "model.pipeline_model_parallel_layout";
+  others.first = "model.num_layers_in_first_pipeline_stage";
+  others.last = "model.num_layers_in_last_pipeline_stage";
+  others.embedding = "model.account_for_embedding_in_pipeline_split";
+  others.loss = "model.account_for_loss_in_pipeline_split";
+  return others;
+}
 
 MaybeValue bool_at(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = row.keys.empty() ? nullptr : reading.find(row.keys[0]);
@@ -109,60 +126,54 @@ ConfigFormat megatron_bridge_format() {
                         {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes"},
                         nullptr, read_launcher),
                choice(&RunConfig::precision,
-                      {{"bf16:adam-fp32-master",
-                        {{"mixed_precision", "bf16_mixed"}, {"ddp.grad_reduce_in_fp32", "true"}}},
+                      {{"bf16:adam-fp32-master", {{"mixed_precision", "bf16_mixed"}}},
+                       // A recipe that is named sets the reduction itself.
                        {"bf16:adam-bf16-gradients",
-                        {{"mixed_precision", "bf16_mixed"}, {"ddp.grad_reduce_in_fp32", "false"}}},
-                       {"bf16:adam-fp32-master", {{"mixed_precision", "bf16_mixed"}}},
+                        {{"mixed_precision.grad_reduce_in_fp32", "false"},
+                         {"ddp.grad_reduce_in_fp32", "false", false, true}}},
                        {"fp8:adam-fp32-master",
                         {{"mixed_precision", "bf16_with_fp8_current_scaling_mixed"}}},
                        {"fp8:adam-fp32-master",
                         {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}}},
-                       {"fp8:adam-fp32-master", {{"mixed_precision", "bf16_with_mxfp8_mixed"}}},
+                       {"fp8:adam-fp32-master",
+                        {{"mixed_precision", "bf16_with_fp8_subchannel_scaling_mixed"}}},
+                       {"mxfp8:adam-fp32-master", {{"mixed_precision", "bf16_with_mxfp8_mixed"}}},
+                       {"nvfp4:adam-fp32-master", {{"mixed_precision", "bf16_with_nvfp4_mixed"}}},
                        {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
-                              .pp = "model.pipeline_model_parallel_size",
-                              .vpp = "model.virtual_pipeline_model_parallel_size",
-                              .cp = "model.context_parallel_size",
-                              .ep = "model.expert_model_parallel_size",
-                              .etp = "model.expert_tensor_parallel_size",
-                              .sequence_parallel = "model.sequence_parallel",
-                              .layout = "model.pipeline_model_parallel_layout",
-                              .first = "model.num_layers_in_first_pipeline_stage",
-                              .last = "model.num_layers_in_last_pipeline_stage",
-                              .embedding = "model.account_for_embedding_in_pipeline_split",
-                              .loss = "model.account_for_loss_in_pipeline_split",
-                              .granularity = "model.recompute_granularity",
-                              .method = "model.recompute_method",
-                              .layers = "model.recompute_num_layers",
-                              .mbs = "train.micro_batch_size",
-                              .gbs = "train.global_batch_size",
-                              .seq = "dataset.seq_length",
-                              .distributed = "ddp.use_distributed_optimizer",
-                              .grad_overlap = "ddp.overlap_grad_reduce",
-                              .param_overlap = "ddp.overlap_param_gather",
-                              .fsdp = "ddp.use_megatron_fsdp",
-                              .strategy = "ddp.data_parallel_sharding_strategy",
-                              .instances = "ddp.num_distributed_optimizer_instances",
-                              .tp_overlap = "comm_overlap.tp_comm_overlap",
-                              .rank_order = "dist.use_tp_pp_dp_mapping",
-                              .zero_default = "1",
-                              .overlap_default = "true"}));
+  add_rows(format,
+           plan_rows(in_model_section({.granularity = "model.recompute_granularity",
+                                       .method = "model.recompute_method",
+                                       .layers = "model.recompute_num_layers",
+                                       .mbs = "train.micro_batch_size",
+                                       .gbs = "train.global_batch_size",
+                                       .seq = "dataset.seq_length",
+                                       .distributed = "ddp.use_distributed_optimizer",
+                                       .grad_overlap = "ddp.overlap_grad_reduce",
+                                       .param_overlap = "ddp.overlap_param_gather",
+                                       .fsdp = "ddp.use_megatron_fsdp",
+                                       .strategy = "ddp.data_parallel_sharding_strategy",
+                                       .instances = "ddp.num_distributed_optimizer_instances",
+                                       .tp_overlap = "comm_overlap.tp_comm_overlap",
+                                       .rank_order = "dist.use_tp_pp_dp_mapping",
+                                       .zero_default = "1",
+                                       .overlap_default = "true"})));
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
                     {"optimizer.lr", "learning rate"}};
-  format.unpriced = {{"model.cpu_offloading"},
-                     {"comm_overlap.overlap_moe_expert_parallel_comm"},
-                     {"optimizer.use_precision_aware_optimizer"}};
+  format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
   add_rows(format, expert_rows({.modules = "model.recompute_modules",
+                                .moe_recompute = "",
                                 .dispatcher = "model.moe_token_dispatcher_type",
                                 .dispatcher_default = "alltoall",
                                 .backend = "model.moe_flex_dispatcher_backend",
                                 .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
+                                .delay_wgrad = "comm_overlap.delay_wgrad_compute",
                                 .graphs = "model.cuda_graph_impl",
-                                .graph_scope = "model.cuda_graph_scope"}));
+                                .graph_scope = "model.cuda_graph_scope",
+                                .offload = "model.fine_grained_activation_offloading",
+                                .offload_modules = "model.offload_modules"}));
   return format;
 }
 
@@ -173,6 +184,7 @@ ConfigFormat nemo_format() {
       .version = "8cfedd72 (NeMo 2.4/2.5)",
       .source = "nemo/lightning/pytorch/strategies/megatron_strategy.py",
       .syntax = ConfigSyntax::arguments,
+      .starts_ranks = true,
       .program = "nemo llm pretrain --yes",
       .usage = "bash FILE; NeMo-Run starts the nodes",
       .rows = {computed(&RunConfig::gpus, {"trainer.devices", "trainer.num_nodes"}, write_launcher,
@@ -241,34 +253,23 @@ ConfigFormat nemo1_format() {
                        {"fp16:adam-fp32-master", {}},
                        {"fp32", {{"trainer.precision", "32"}}}})},
   };
-  add_rows(format, plan_rows({.tp = "model.tensor_model_parallel_size",
-                              .pp = "model.pipeline_model_parallel_size",
-                              .vpp = "model.virtual_pipeline_model_parallel_size",
-                              .cp = "model.context_parallel_size",
-                              .ep = "model.expert_model_parallel_size",
-                              .etp = "model.expert_tensor_parallel_size",
-                              .sequence_parallel = "model.sequence_parallel",
-                              .layout = "model.pipeline_model_parallel_layout",
-                              .first = "model.num_layers_in_first_pipeline_stage",
-                              .last = "model.num_layers_in_last_pipeline_stage",
-                              .embedding = "model.account_for_embedding_in_pipeline_split",
-                              .loss = "model.account_for_loss_in_pipeline_split",
-                              .granularity = "model.activations_checkpoint_granularity",
-                              .method = "model.activations_checkpoint_method",
-                              .layers = "model.activations_checkpoint_num_layers",
-                              .mbs = "model.micro_batch_size",
-                              .gbs = "model.global_batch_size",
-                              .seq = "model.encoder_seq_length",
-                              .distributed = "model.use_distributed_optimizer",
-                              .grad_overlap = "model.optim.overlap_grad_sync",
-                              .param_overlap = "model.optim.overlap_param_sync",
-                              .fsdp = "model.fsdp",
-                              .strategy = "model.fsdp_sharding_strategy",
-                              .instances = "model.num_distributed_optimizer_instances",
-                              .tp_overlap = "model.ub_tp_comm_overlap",
-                              .rank_order = "model.use_tp_pp_dp_mapping",
-                              .zero_default = "0",
-                              .overlap_default = "false"}));
+  add_rows(format,
+           plan_rows(in_model_section({.granularity = "model.activations_checkpoint_granularity",
+                                       .method = "model.activations_checkpoint_method",
+                                       .layers = "model.activations_checkpoint_num_layers",
+                                       .mbs = "model.micro_batch_size",
+                                       .gbs = "model.global_batch_size",
+                                       .seq = "model.encoder_seq_length",
+                                       .distributed = "model.use_distributed_optimizer",
+                                       .grad_overlap = "model.optim.overlap_grad_sync",
+                                       .param_overlap = "model.optim.overlap_param_sync",
+                                       .fsdp = "model.fsdp",
+                                       .strategy = "model.fsdp_sharding_strategy",
+                                       .instances = "model.num_distributed_optimizer_instances",
+                                       .tp_overlap = "model.ub_tp_comm_overlap",
+                                       .rank_order = "model.use_tp_pp_dp_mapping",
+                                       .zero_default = "0",
+                                       .overlap_default = "false"})));
   for (ConfigRow& row : format.rows) {
     if (row.field == ConfigField{plan_part<&P::zero>}) {
       row.cases = {{"1", {{"model.optim.name", "distributed_fused_adam"}}},

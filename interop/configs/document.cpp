@@ -3,8 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace echelon {
+
+namespace {
+
+std::string word_for_shell(const std::string& text) {
+  const bool special = text.find_first_of(" |*()<>$;&\"[]") != std::string::npos;
+  return special ? "'" + text + "'" : text;
+}
+
+}  // namespace
 
 ConfigValue scalar(std::string text) {
   ConfigValue value;
@@ -16,6 +26,20 @@ ConfigValue quoted(std::string text) {
   ConfigValue value = scalar(std::move(text));
   value.is_string = true;
   return value;
+}
+
+ConfigValue list_in_brackets(std::string_view text) {
+  ConfigValue list;
+  list.is_list = true;
+  std::string item;
+  for (const char c : text) {
+    if (c == ',' || c == ']') {
+      if (!item.empty()) list.items.push_back(scalar(std::exchange(item, {})));
+    } else if (std::string_view("['\" ").find(c) == std::string_view::npos) {
+      item += c;
+    }
+  }
+  return list;
 }
 
 std::string ConfigValue::joined() const {
@@ -67,9 +91,10 @@ Result<ConfigDocument> read_config(ConfigSyntax syntax, std::string_view text,
     case ConfigSyntax::toml: return read_toml(text, where);
     case ConfigSyntax::yaml: return read_yaml(text, where);
     case ConfigSyntax::json: return read_json_config(text, where);
+    case ConfigSyntax::python: return read_python(text, where);
     case ConfigSyntax::arguments: break;
   }
-  return read_script(text, where);
+  return has_argument_dump(text) ? read_argument_dump(text, where) : read_script(text, where);
 }
 
 std::string write_config(ConfigSyntax syntax, const ConfigDocument& document,
@@ -82,6 +107,7 @@ std::string write_config(ConfigSyntax syntax, const ConfigDocument& document,
     case ConfigSyntax::toml: return out + write_toml(document);
     case ConfigSyntax::yaml: return out + write_yaml(document);
     case ConfigSyntax::json: return write_json_config(document);
+    case ConfigSyntax::python: return out + write_python(document);
     case ConfigSyntax::arguments: break;
   }
   return out + write_arguments(document);
@@ -90,17 +116,20 @@ std::string write_config(ConfigSyntax syntax, const ConfigDocument& document,
 std::string write_arguments(const ConfigDocument& document) {
   std::string out;
   for (const ConfigEntry& entry : document.entries) {
+    const ConfigValue& value = entry.value;
     std::string line;
-    const std::string text = entry.value.joined();
-    const bool shell_special = text.find_first_of(" |*()<>$;&\"") != std::string::npos;
-    const std::string word = shell_special ? "'" + text + "'" : text;
     // Options are spelled with dashes, overrides of sections with dots and underscores.
     if (entry.key.find_first_of("._") != std::string::npos) {
-      line = entry.key + "=" + word;
-    } else if (text == "true") {
-      line = "--" + entry.key;
+      line =
+          entry.key + "=" + word_for_shell(value.is_list ? "[" + value.joined() + "]" : value.text);
+    } else if (value.text == "false") {
+      continue;  // a switch that is not given
     } else {
-      line = "--" + entry.key + " " + word;
+      line = "--" + entry.key;
+      const std::vector<ConfigValue> words = value.is_list ? value.items : std::vector{value};
+      for (const ConfigValue& word : words) {
+        if (word.text != "true") line += " " + word_for_shell(word.joined());
+      }
     }
     out += (out.empty() ? "  " : " \\\n  ") + line;
   }

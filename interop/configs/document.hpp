@@ -24,6 +24,8 @@ struct ConfigValue {
 };
 [[nodiscard]] ConfigValue scalar(std::string text);
 [[nodiscard]] ConfigValue quoted(std::string text);
+/// Of "[a, 'b']": items without quotes; brackets inside of it are not read.
+[[nodiscard]] ConfigValue list_in_brackets(std::string_view text);
 
 /// Keys are paths: "parallelism.tensor_parallel_degree", or the option of a command line without
 /// its dashes and with - for _: "tensor-model-parallel-size".
@@ -50,6 +52,7 @@ enum class ConfigSyntax {
   toml,
   yaml,
   json,
+  python,  ///< a function that sets the options of a configuration
 };
 
 /// Longest configuration that is read.
@@ -66,10 +69,19 @@ inline constexpr std::size_t kMostConfigValues = 100'000;
 [[nodiscard]] Result<ConfigDocument> read_yaml(std::string_view text, std::string_view where);
 [[nodiscard]] Result<ConfigDocument> read_json_config(std::string_view text,
                                                       std::string_view where);
+/// Assignments to sections of what a function of a config_registry returns; the function is the
+/// key "import". The text is parsed, not executed.
+[[nodiscard]] Result<ConfigDocument> read_python(std::string_view text, std::string_view where);
 /// Of a shell script: the options of the command that has most of them. Variables, arrays and sums
 /// of the script are replaced; nothing is executed. Options of Slurm (#SBATCH) are keys with
 /// "sbatch." before them.
 [[nodiscard]] Result<ConfigDocument> read_script(std::string_view text, std::string_view where);
+/// Whether the text has arguments as Megatron-LM prints them: "  key ....... value".
+[[nodiscard]] bool has_argument_dump(std::string_view text);
+/// Of such a text, alone or at the beginning of a log: the last arguments printed, as options.
+/// What is None or False counts as not given.
+[[nodiscard]] Result<ConfigDocument> read_argument_dump(std::string_view text,
+                                                        std::string_view where);
 
 /// The text of a file; `comments` come first, where the syntax has comments. Options of a command
 /// line are one on each line, each ended by a blank and a backslash but the last.
@@ -78,6 +90,8 @@ inline constexpr std::size_t kMostConfigValues = 100'000;
 [[nodiscard]] std::string write_toml(const ConfigDocument& document);
 [[nodiscard]] std::string write_yaml(const ConfigDocument& document);
 [[nodiscard]] std::string write_json_config(const ConfigDocument& document);
+/// A module with one function, plan().
+[[nodiscard]] std::string write_python(const ConfigDocument& document);
 [[nodiscard]] std::string write_arguments(const ConfigDocument& document);
 
 }  // namespace echelon

@@ -1,4 +1,7 @@
 // Rows of Megatron-LM's and its descendants' recomputed modules, experts and CUDA graphs.
+#include <array>
+
+#include "core/base/text.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -6,27 +9,52 @@ namespace {
 
 using P = ParallelPlan;
 
-void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const RecomputeModules& modules = config.plan.recompute_modules;
-  if (modules.empty()) return;
+template <class Module>
+ConfigValue list_of(const ModuleSet<Module>& modules) {
   ConfigValue list;
   list.is_list = true;
-  for (const RecomputeModule module : kRecomputeModules) {
+  for (const Module module : modules_of(Module{})) {
     if (modules.contains(module)) list.items.push_back(scalar(std::string(name_of(module))));
   }
-  out.set(row.keys[0], std::move(list));
+  return list;
 }
 
-MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr || reading.config.plan.recompute != Recompute::selective) {
-    return std::optional(derived("", "no modules are named"));
-  }
+/// Names with blanks or commas between them; none where the entry is not asked for.
+MaybeValue names_of(const ConfigEntry* entry, const ConfigReading& reading) {
+  if (entry == nullptr) return std::optional(derived("", "no modules are named"));
   std::string names = entry->value.joined();
   for (char& each : names) {
     if (each == ' ') each = ',';
   }
   return std::optional(ReadValue{std::move(names), Origin::found, reading.place(*entry)});
+}
+
+void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.recompute_modules.empty()) return;
+  out.set(row.keys[0], list_of(config.plan.recompute_modules));
+}
+
+MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
+  const bool selective = reading.config.plan.recompute == Recompute::selective;
+  if (selective && row.keys.size() > 1) {
+    if (const ConfigEntry* experts = reading.find(row.keys[1])) {
+      return std::optional(ReadValue{"moe", Origin::found, reading.place(*experts)});
+    }
+  }
+  return names_of(selective ? reading.find(row.keys[0]) : nullptr, reading);
+}
+
+/// Keys: switch; modules.
+void write_offload_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.offload_modules.empty()) return;
+  out.set(row.keys[0], scalar("true"));
+  out.set(row.keys[1], list_of(config.plan.offload_modules));
+}
+
+MaybeValue read_offload_modules(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  const bool on = entry != nullptr && lower_case(entry->value.first().text) == "true";
+  return names_of(on ? reading.find(row.keys[1]) : nullptr, reading);
 }
 
 /// Keys: type; backend of type flex; the older switch for DeepEP.
@@ -48,6 +76,9 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
     return std::optional(ReadValue{std::string(row.absent), Origin::assumed, "its default"});
   }
   const std::string& text = type->value.first().text;
+  if (text == "alltoall_seq") {  // of core 0.6 to 0.11
+    return std::optional(ReadValue{"alltoall", Origin::found, reading.place(*type)});
+  }
   if (text != "flex") return std::optional(ReadValue{text, Origin::found, reading.place(*type)});
   const ConfigEntry* backend = reading.find(row.keys[1]);
   if (backend == nullptr) {
@@ -57,28 +88,64 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{backend->value.first().text, Origin::found, reading.place(*backend)});
 }
 
+/// Parts of a layer with static shapes. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+constexpr std::array<std::string_view, 4> kGraphedParts = {"attn", "mlp", "moe_router",
+                                                           "moe_preprocess"};
+
+/// Keys: implementation; scope; two older switches; the newer name of the scope.
+ConfigRow graphs_row(const ExpertKeys& keys) {
+  ConfigRow row =
+      choice(plan_part<&P::cuda_graphs>,
+             {{"full_iteration", {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}}},
+              {"full_iteration", {{keys.graphs, "full_iteration"}}},
+              {"layers", {{keys.graphs, "transformer_engine"}}},
+              {"layers", {{keys.graphs, "local"}}},
+              {"layers", {{"enable-cuda-graph", "true"}}},
+              {"layers", {{"external-cuda-graph", "true"}}},
+              {"none", {{keys.graphs, "none"}}},
+              {"none", {}},
+              {"none", {{keys.graph_scope, "*"}}}});
+  row.keys = {keys.graphs, keys.graph_scope};
+  row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
+    const bool layers = config.plan.cuda_graphs == CudaGraphs::layers;
+    if (config.plan.cuda_graphs == CudaGraphs::none) return;
+    out.set(self.keys[0], scalar(layers ? "transformer_engine" : "local"));
+    ConfigValue scope;
+    scope.is_list = true;
+    for (const std::string_view part : kGraphedParts) {
+      const bool dense = config.model.moe.experts == 0;
+      if (dense && part.starts_with("moe")) continue;
+      scope.items.push_back(scalar(std::string(part)));
+    }
+    out.set(self.keys[1], layers ? std::move(scope) : scalar("full_iteration"));
+  };
+  return row;
+}
+
 }  // namespace
 
 std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
   ConfigRow dispatcher = computed(plan_part<&P::dispatcher>, {keys.dispatcher, keys.backend},
                                   write_dispatcher, read_dispatcher);
   dispatcher.absent = keys.dispatcher_default;
+  std::vector<std::string_view> modules = {keys.modules};
+  if (!keys.moe_recompute.empty()) modules.push_back(keys.moe_recompute);
   return {
-      computed(plan_part<&P::recompute_modules>, {keys.modules}, write_modules, read_modules),
+      computed(plan_part<&P::recompute_modules>, std::move(modules), write_modules, read_modules),
+      computed(plan_part<&P::offload_modules>, {keys.offload, keys.offload_modules},
+               write_offload_modules, read_offload_modules),
       std::move(dispatcher),
-      choice(plan_part<&P::overlap_ep>, {{"true", {{keys.overlap, "true"}}},
-                                         {"false", {{keys.overlap, "false"}}},
-                                         {"false", {}}}),
-      choice(plan_part<&P::cuda_graphs>,
-             {{"full_iteration", {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}}},
-              {"layers", {{keys.graphs, "transformer_engine"}}},
-              {"none", {{keys.graphs, "none"}}},
-              {"none", {}}}),
+      choice(plan_part<&P::overlap_ep>,
+             {{"true", {{keys.overlap, "true"}, {keys.delay_wgrad, "true", false, true}}},
+              {"false", {{keys.overlap, "false"}}},
+              {"false", {}}}),
+      graphs_row(keys),
   };
 }
 
 std::vector<ConfigRow> without_expert_rows() {
   return {follows(plan_part<&P::recompute_modules>, no_layers),
+          follows(plan_part<&P::offload_modules>, no_layers),
           fixed(plan_part<&P::dispatcher>, "alltoall"), fixed(plan_part<&P::overlap_ep>, "false"),
           fixed(plan_part<&P::cuda_graphs>, "none")};
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/framework/framework.hpp"
+
 namespace echelon {
 
 namespace {
@@ -61,6 +63,53 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   return lost;
 }
 
+/// A model that the format has no name for is named by the user.
+void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const ConfigFormat& format,
+                        ConfigDocument& document, std::vector<std::string>& notes) {
+  if (row.field != ConfigField{&RunConfig::model_name} || row.cases.empty()) return;
+  const auto known = std::ranges::find(row.cases, config.model_name, &ConfigCase::value);
+  if (known != row.cases.end()) return;
+  for (const ConfigSetting& setting : row.cases.front().settings) {
+    document.set(setting.key, setting.quoted ? quoted(kFillIn) : scalar(kFillIn));
+    notes.push_back(fmt::format("fill in {}: {} has no name for {} that is known here", setting.key,
+                                format.title, config.model.name));
+  }
+}
+
+/// What the framework asks for besides settings of the plan, which are written.
+void add_remarks(const RunConfig& config, ExportedConfig& out) {
+  const Result<Framework> framework = find_framework(config.framework);
+  if (!framework) return;
+  for (const FrameworkRemark& remark : remarks(*framework, config.model, config.plan)) {
+    const std::string line(remark.environment);
+    if (!line.empty() && out.environment.find(line) == std::string::npos) {
+      out.environment += line + "\n";
+    }
+    const bool setting = remark.text.starts_with("--") || remark.text.starts_with("parallelism.");
+    if (!setting) out.notes.push_back(fmt::format("{} {}", name_of(remark.kind), remark.text));
+  }
+}
+
+/// The script that starts the program on every node.
+std::string script_of(const ConfigFormat& format, const RunConfig& config,
+                      const std::vector<std::string>& comments, const ExportedConfig& exported) {
+  const int per_node = std::max(1, std::min(config.gpus, config.gpus_per_node));
+  std::string text = "#!/bin/bash\n";
+  for (const std::string& comment : comments) text += "# " + comment + "\n";
+  text += exported.environment;
+  if (!format.starts_ranks) {
+    text += fmt::format("torchrun --nproc_per_node {} --nnodes {} \\\n", per_node,
+                        std::max(1, config.gpus / per_node));
+    if (config.gpus > per_node) {
+      text +=
+          "  --node_rank \"$NODE_RANK\" --master_addr \"$MASTER_ADDR\" --master_port "
+          "\"$MASTER_PORT\" \\\n";
+    }
+    text += "  ";
+  }
+  return text + fmt::format("{} \\\n", format.program) + exported.arguments;
+}
+
 }  // namespace
 
 bool has_effect(const ConfigField& field, const RunConfig& config) {
@@ -72,15 +121,18 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   ExportedConfig out;
   for (const ConfigRow& row : format.rows) {
     write_row(row, config, document);
+    mark_unnamed_model(row, config, format, document, out.notes);
     if (!row.elsewhere.empty()) {
       out.notes.push_back(fmt::format("{} = {}: {}", label_of(row.field),
                                       text_of(row.field, config), row.elsewhere));
     }
   }
   out.lost = losses(format, config, document);
+  add_remarks(config, out);
   for (const FillIn& fill : format.fill_in) {
-    document.set(fill.key,
-                 format.syntax == ConfigSyntax::arguments ? scalar(kFillIn) : quoted(kFillIn));
+    const bool bare =
+        format.syntax == ConfigSyntax::arguments || format.syntax == ConfigSyntax::python;
+    document.set(fill.key, bare ? scalar(kFillIn) : quoted(kFillIn));
     out.notes.push_back(fmt::format("fill in {}: {}", fill.key, fill.what));
   }
   std::vector<std::string> comments = {
@@ -89,18 +141,8 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
                   std::min(config.gpus, config.gpus_per_node))};
   comments.insert(comments.end(), out.notes.begin(), out.notes.end());
   if (format.syntax == ConfigSyntax::arguments) {
-    const int per_node = std::max(1, std::min(config.gpus, config.gpus_per_node));
-    out.text = "#!/bin/bash\n";
-    for (const std::string& comment : comments) out.text += "# " + comment + "\n";
-    out.text += fmt::format("torchrun --nproc_per_node {} --nnodes {} \\\n", per_node,
-                            std::max(1, config.gpus / per_node));
-    if (config.gpus > per_node) {
-      out.text +=
-          "  --node_rank \"$NODE_RANK\" --master_addr \"$MASTER_ADDR\" --master_port "
-          "\"$MASTER_PORT\" \\\n";
-    }
     out.arguments = write_arguments(document);
-    out.text += fmt::format("  {} \\\n", format.program) + out.arguments;
+    out.text = script_of(format, config, comments, out);
   } else {
     out.text = write_config(format.syntax, document, comments);
   }

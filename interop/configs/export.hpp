@@ -19,7 +19,8 @@ struct Inexpressible {
 struct ExportedConfig {
   std::string text;                ///< of the file
   std::string arguments;           ///< of a command line: what stands behind the program
-  std::vector<std::string> notes;  ///< what the user fills in, what is set in code
+  std::vector<std::string> notes;  ///< what the user fills in, what is set in code, what it needs
+  std::string environment;         ///< lines of a script, in front of the program
   std::vector<Inexpressible> lost;
 };
 

@@ -24,9 +24,9 @@ const ConfigEntry* ConfigReading::find(std::string_view key) const {
   const ConfigEntry* entry = document.find(key);
   if (entry == nullptr) return nullptr;
   const std::string& text = entry->value.text;
-  const bool null =
-      !entry->value.is_list && entry->value.unresolved.empty() &&
-      (text == "null" || text == "None" || text == "~" || text == "auto" || text.empty());
+  const bool null = !entry->value.is_list && entry->value.unresolved.empty() &&
+                    (text == "null" || text == "None" || text == "~" || text == "auto" ||
+                     text == kFillIn || text.empty());
   return null ? nullptr : entry;
 }
 
@@ -45,9 +45,9 @@ std::string ConfigReading::place(const ConfigEntry& entry) const {
 
 const std::vector<ConfigFormat>& config_formats() {
   static const std::vector<ConfigFormat> kFormats = {
-      megatron_lm_format(), megatron_bridge_format(), nemo_format(),
-      nemo1_format(),       torchtitan_format(),      deepspeed_format(),
-      nanotron_format(),    accelerate_format(),      llm_foundry_format(),
+      megatron_lm_format(), megatron_bridge_format(),   nemo_format(),      nemo1_format(),
+      torchtitan_format(),  torchtitan_recipe_format(), deepspeed_format(), nanotron_format(),
+      accelerate_format(),  llm_foundry_format(),
   };
   return kFormats;
 }

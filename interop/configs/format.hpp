@@ -40,8 +40,8 @@ struct ConfigReading {
   std::vector<std::string> asks{};  ///< "--gpus: the file does not state ..."
 
   [[nodiscard]] bool knows(const ConfigField& field) const;
-  /// The entry of the first of these keys that has a value. null is none, and so is "auto": the
-  /// framework takes it from elsewhere.
+  /// The entry of the first of these keys that has a value. null is none, and so are "auto", which
+  /// the framework takes from elsewhere, and the mark of what a user fills in.
   [[nodiscard]] const ConfigEntry* find(const std::vector<std::string_view>& keys) const;
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;
   /// "train.sh line 12: --tensor-model-parallel-size".
@@ -103,6 +103,7 @@ struct ConfigFormat {
   std::string_view source;   ///< where its options are defined
   ConfigSyntax syntax = ConfigSyntax::yaml;
   bool exported = true;           ///< false: it is only read
+  bool starts_ranks = false;      ///< its program starts the processes itself
   std::string_view program = "";  ///< of a command line: "pretrain_gpt.py"
   std::string_view usage = "";    ///< how the file is given to the framework
   std::vector<ConfigRow> rows{};
@@ -144,6 +145,7 @@ inline const ConfigField plan_part = &plan_field<member>;
 [[nodiscard]] ConfigFormat nemo_format();
 [[nodiscard]] ConfigFormat nemo1_format();
 [[nodiscard]] ConfigFormat torchtitan_format();
+[[nodiscard]] ConfigFormat torchtitan_recipe_format();
 [[nodiscard]] ConfigFormat deepspeed_format();
 [[nodiscard]] ConfigFormat nanotron_format();
 [[nodiscard]] ConfigFormat accelerate_format();

@@ -20,6 +20,7 @@ ConfigSyntax syntax_of(const ConfigText& file) {
   if (extension == ".toml") return ConfigSyntax::toml;
   if (extension == ".yaml" || extension == ".yml") return ConfigSyntax::yaml;
   if (extension == ".json" || extension == ".json5") return ConfigSyntax::json;
+  if (extension == ".py") return ConfigSyntax::python;
   return ConfigSyntax::arguments;
 }
 

@@ -32,6 +32,7 @@ std::string_view extension_of(ConfigSyntax syntax) {
     case ConfigSyntax::toml: return "toml";
     case ConfigSyntax::yaml: return "yaml";
     case ConfigSyntax::json: return "json";
+    case ConfigSyntax::python: return "py";
     case ConfigSyntax::arguments: break;
   }
   return "sh";
@@ -48,31 +49,32 @@ std::string indented(std::string_view text, std::size_t indent) {
   return out;
 }
 
-/// The configuration as a file, where the format is one, and the program with its arguments.
+/// Lines in front of the program: environment, the configuration as a file, where the format is
+/// one. Then the program with its arguments.
 struct Body {
   std::string file;
   std::string command;
 };
 
 Result<Body> body_of(const ConfigFormat& format, const ExportedConfig& exported) {
-  if (format.program.empty() || format.program.starts_with("nemo")) {
+  if (format.program.empty() || format.starts_ranks) {
     return input_error("the format", fmt::format("{} starts its processes itself", format.title),
                        "a format that torchrun starts", std::string(format.usage));
   }
   if (format.syntax == ConfigSyntax::arguments) {
-    return Body{"", fmt::format("{} \\\n{}", format.program, exported.arguments)};
+    return Body{exported.environment, fmt::format("{} \\\n{}", format.program, exported.arguments)};
   }
   const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
-  return Body{fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
+  return Body{exported.environment + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
               replaced(std::string(format.program), "FILE", name) + "\n"};
 }
 
-std::string slurm_head(const RunConfig& config, int tasks_per_node) {
+std::string slurm_head(const RunConfig& config, int tasks_per_node, std::string_view more = "") {
   const JobSize size = size_of(config);
   return fmt::format(
       "#!/bin/bash\n#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n"
-      "#SBATCH --gpus-per-node={}\n#SBATCH --exclusive\n#SBATCH --time=FILL_IN\n\n",
-      config.model.name, size.nodes, tasks_per_node, size.per_node);
+      "#SBATCH --gpus-per-node={}\n#SBATCH --exclusive\n#SBATCH --time=FILL_IN\n{}\n",
+      config.model.name, size.nodes, tasks_per_node, size.per_node, more);
 }
 
 /// Source: JobSet v1alpha2, and the headless service by which its pods find each other
@@ -118,26 +120,39 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
                "  --rdzv_backend c10d --rdzv_endpoint \"$MASTER_ADDR:{}\" \\\n  {}",
                size.per_node, size.nodes, kPort, body->command);
   }
+  const std::string passed =
+      exported.environment.find("export CUDA_DEVICE_MAX_CONNECTIONS") == std::string::npos
+          ? ""
+          : " -x CUDA_DEVICE_MAX_CONNECTIONS";
   // One process for each GPU; the program reads its rank from Open MPI's variables.
   return "#!/bin/bash\n" + body->file +
          fmt::format(
              "mpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  -x MASTER_ADDR -x "
-             "MASTER_PORT bash -c 'RANK=$OMPI_COMM_WORLD_RANK "
+             "MASTER_PORT{} bash -c 'RANK=$OMPI_COMM_WORLD_RANK "
              "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK \\\n  WORLD_SIZE=$OMPI_COMM_WORLD_SIZE python "
              "\"$@\"' train \\\n  {}",
-             config.gpus, size.per_node, body->command);
+             config.gpus, size.per_node, passed, body->command);
 }
 
 std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
                             const std::string& plan) {
   const JobSize size = size_of(config);
-  const std::string command =
-      fmt::format("plan run {} --backend cuda --launcher env --report report.json\n", plan);
-  if (launcher == "slurm") return slurm_head(config, size.per_node) + "srun " + command;
+  // Repeated, it goes on: docs/run.md, "Start, survive, restart".
+  const std::string command = fmt::format(
+      "plan run {} --backend cuda --launcher env --steps FILL_IN "
+      "--checkpoint-dir FILL_IN --checkpoint-every FILL_IN --resume auto --report report.json\n",
+      plan);
+  if (launcher == "slurm") {
+    return slurm_head(config, size.per_node,
+                      "#SBATCH --requeue --open-mode=append --signal=TERM@120\n") +
+           "srun --kill-on-bad-exit=1 --cpu-bind=none " + command +
+           "case $? in 0|1|2|5|6) ;; *) scontrol requeue \"$SLURM_JOB_ID\";; esac\n";
+  }
   if (launcher == "mpirun") {
     return fmt::format(
-        "#!/bin/bash\nmpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  {}", config.gpus,
-        size.per_node, command);
+        "#!/bin/bash\nuntil mpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  {}"
+        "do case $? in 1|2|5|6|130) break;; esac; sleep 10; done\n",
+        config.gpus, size.per_node, command);
   }
   return fmt::format(
       "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: train\nspec:\n"

@@ -23,72 +23,6 @@ std::string numbers_text(const std::vector<int>& values) {
   return fmt::format("{}", fmt::join(values, ","));
 }
 
-constexpr std::size_t kLongestLayout = 100'000;
-
-/// Layouts with folded groups written out: "(t|)*2" is "t|t|".
-class LayoutReader {
- public:
-  LayoutReader(std::string_view text, std::string_view where) : text_(text), where_(where) {}
-
-  Result<std::string> run() {
-    std::string out = sequence(0);
-    if (!error_ && at_ < text_.size()) fail("a closing parenthesis without an opening one");
-    if (error_) return *error_;
-    return out;
-  }
-
- private:
-  void fail(const std::string& what) {
-    if (error_) return;
-    error_ = input_error(std::string(where_), what + " in the layout " + in_quotes(text_),
-                         "E (embedding), t (layer), m (MTP), L (loss), | between stages, "
-                         "(…)*N",
-                         "for example Et*3|(tt|)*29t|L");
-  }
-
-  std::string sequence(int depth) {
-    std::string out;
-    while (!error_ && at_ < text_.size() && text_[at_] != ')') {
-      const char c = text_[at_++];
-      std::string item;
-      if (c == ',' || c == ' ' || c == '"') continue;
-      if (c == '(' && depth < 8) {
-        item = sequence(depth + 1);
-        if (at_ >= text_.size()) fail("a group that is not closed");
-        ++at_;
-      } else if (std::string_view("EtmL|").find(c) != std::string_view::npos) {
-        item = std::string(1, c);
-      } else {
-        fail(fmt::format("{}", in_quotes(std::string(1, c))));
-      }
-      const int times = repetition();
-      if (item.size() * static_cast<std::size_t>(times) + out.size() > kLongestLayout) {
-        fail("more than 100,000 symbols");
-        break;
-      }
-      for (int i = 0; i < times; ++i) out += item;
-    }
-    return out;
-  }
-
-  int repetition() {
-    if (at_ >= text_.size() || text_[at_] != '*') return 1;
-    ++at_;
-    int times = 0;
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && times < 1'000'000) {
-      times = 10 * times + (text_[at_++] - '0');
-    }
-    if (at_ == begin) fail("a repetition without its number");
-    return times;
-  }
-
-  std::string_view text_;
-  std::string_view where_;
-  std::size_t at_ = 0;
-  std::optional<Error> error_;
-};
-
 /// Chunks of equal layers, in the order of the model.
 bool equal_chunks(const P& plan) {
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
@@ -120,17 +54,6 @@ Result<std::vector<int>> chunks_at(const ConfigReading& reading, const ConfigEnt
 }
 
 }  // namespace
-
-Result<std::vector<int>> parse_megatron_layout(std::string_view layout, std::string_view where) {
-  const Result<std::string> symbols = LayoutReader(layout, where).run();
-  if (!symbols) return symbols.error();
-  std::vector<int> chunks = {0};
-  for (const char c : *symbols) {
-    if (c == '|') chunks.push_back(0);
-    if (c == 't') ++chunks.back();
-  }
-  return chunks;
-}
 
 void write_vpp(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   // A layout states the chunks itself, and excludes this setting.
@@ -235,6 +158,13 @@ MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading)
     }
     return std::optional(derived(numbers_text(stages), reading.place(*layout)));
   }
+  const bool embedding_apart =
+      row.keys.size() > 5 && pp > 1 && reading.find(row.keys[5]) != nullptr;
+  if (embedding_apart && config.model.layers % (pp - 1) == 0) {
+    std::vector<int> stages(static_cast<std::size_t>(pp), config.model.layers / (pp - 1));
+    stages.front() = 0;
+    return std::optional(derived(numbers_text(stages), reading.place(*reading.find(row.keys[5]))));
+  }
   const bool uneven = std::any_of(row.keys.begin() + 1, row.keys.end(), [&](std::string_view key) {
     const ConfigEntry* entry = reading.find(key);
     return entry != nullptr && entry->value.first().text != "false";
@@ -261,12 +191,14 @@ MaybeValue read_recompute_layers(const ConfigRow& row, const ConfigReading& read
   if (plan.recompute != Recompute::full || plan.layers_per_stage.empty()) {
     return recompute_all(row, reading);
   }
-  const ConfigEntry* method = reading.find(row.keys[1]);
+  // Megatron-LM before 2022 called them differently.
+  const bool old = row.keys.size() > 3 && reading.find(row.keys[3]) != nullptr;
+  const ConfigEntry* method = reading.find(row.keys[old ? 3 : 1]);
   if (method != nullptr && method->value.first().text == "uniform") {
     return std::optional(derived(numbers_text(plan.layers_per_stage),
                                  reading.place(*method) + ": every layer is recomputed"));
   }
-  const ConfigEntry* layers = reading.find(row.keys[0]);
+  const ConfigEntry* layers = reading.find(row.keys[old ? 2 : 0]);
   if (layers == nullptr) return recompute_all(row, reading);
   const Result<int> each = number_of(reading, *layers);
   if (!each) return each.error();

@@ -37,13 +37,18 @@ void write_number(ConfigDocument& out, std::string_view key, std::int64_t number
 void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
 
+/// Shapes of the model, by Megatron-LM's options.
+[[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
+
 // Megatron-LM's and its descendants' rows. Keys: chunks per rank; layers per chunk; layout.
 void write_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_vpp(const ConfigRow&, const ConfigReading&);
-/// Keys: layout; layers of the first, of the last stage; embedding, loss counted as a layer.
+/// Keys: layout; layers of the first, of the last stage; embedding, loss counted as a layer; then
+/// perhaps the switch for a first stage with the embedding alone.
 void write_stage_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_stage_layers(const ConfigRow&, const ConfigReading&);
-/// Keys: granularity, method, layers. Layers recomputed fully: so many of each chunk.
+/// Keys: layers, method; perhaps their names in older releases. Layers recomputed fully: so many
+/// of each chunk.
 void write_recompute_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_recompute_layers(const ConfigRow&, const ConfigReading&);
 /// Key: copies of the sharded state (--num-distributed-optimizer-instances).
@@ -58,29 +63,40 @@ void write_bucket(const ConfigRow&, const RunConfig&, ConfigDocument&);
 void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_accumulation(const ConfigRow&, const ConfigReading&);
 
+// torchtitan's rows. Keys: policy of resharding; ranks of a shard; replicas.
+void write_titan_zero(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_titan_zero(const ConfigRow&, const ConfigReading&);
+/// Keys: replicas; ranks of a shard.
+void write_titan_group(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_titan_group(const ConfigRow&, const ConfigReading&);
+/// Keys: modules of each chunk; layers less on the first, on the last stage.
+void write_titan_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
+/// The same with the name that the head has since 2026.
+void write_titan_recipe_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_titan_modules(const ConfigRow&, const ConfigReading&);
+/// Keys: modules of each chunk; layers of a chunk.
+[[nodiscard]] MaybeValue read_titan_vpp(const ConfigRow&, const ConfigReading&);
+
 // Recomputed modules, dispatcher and overlap of experts, CUDA graphs.
 
 /// Megatron-LM's options, or a descendant's. Source: Megatron-LM core_v0.16.1,
 /// megatron/training/arguments.py, and d98e8a64, docs/cuda_graph.md.
 struct ExpertKeys {
   std::string_view modules = "recompute-modules";
+  std::string_view moe_recompute = "moe-layer-recompute";  ///< of core 0.8 to 0.15; "": none
   std::string_view dispatcher = "moe-token-dispatcher-type";
   std::string_view dispatcher_default = "allgather";
   std::string_view backend = "moe-flex-dispatcher-backend";
   std::string_view overlap = "overlap-moe-expert-parallel-comm";
+  std::string_view delay_wgrad = "delay-wgrad-compute";  ///< comes with the overlap
   std::string_view graphs = "cuda-graph-impl";
   std::string_view graph_scope = "cuda-graph-scope";
+  std::string_view offload = "fine-grained-activation-offloading";
+  std::string_view offload_modules = "offload-modules";
 };
 [[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
 /// Of formats that have none of these: what their software always does.
 [[nodiscard]] std::vector<ConfigRow> without_expert_rows();
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows);
-
-/// Layers in each chunk of a layout such as "Et*3|(tt|)*29m|L", in the order of the model.
-/// Source: Megatron-LM core_v0.16.1,
-/// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319. Errors: an unknown symbol,
-/// a repetition without number, more than 100,000 symbols.
-[[nodiscard]] Result<std::vector<int>> parse_megatron_layout(std::string_view layout,
-                                                             std::string_view where);
 
 }  // namespace echelon

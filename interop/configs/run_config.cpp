@@ -140,6 +140,16 @@ Status parse_into(RecomputeModules& target, std::string_view text, std::string_v
   target = *parsed;
   return Done{};
 }
+Status parse_into(OffloadModules& target, std::string_view text, std::string_view where) {
+  if (text.empty()) {
+    target = {};
+    return Done{};
+  }
+  const Result<OffloadModules> parsed = parse_offload_modules(text, where);
+  if (!parsed) return parsed.error();
+  target = *parsed;
+  return Done{};
+}
 template <class Enum>
 requires std::is_enum_v<Enum> Status parse_into(Enum& target, std::string_view text,
                                                 std::string_view where) {

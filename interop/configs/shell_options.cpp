@@ -38,6 +38,12 @@ ConfigValue value_of(const ShellWord& word) {
   return value;
 }
 
+/// Of an override: "[a,b]" is a list.
+ConfigValue override_value(const ShellWord& word) {
+  if (!word.text.starts_with('[') || !word.text.ends_with(']')) return value_of(word);
+  return list_in_brackets(word.text);
+}
+
 std::string option_key(std::string text) {
   std::string key = text.substr(2);
   std::replace(key.begin(), key.end(), '_', '-');
@@ -61,7 +67,8 @@ void add_options(const Words& words, const std::string& prefix, ConfigDocument& 
       std::string key = word.text.substr(0, sign);
       key.erase(0, std::min(key.find_first_not_of("+~"), key.size()));
       document.entries.push_back(
-          {key, value_of({word.text.substr(sign + 1), word.line, word.unresolved}), word.line});
+          {key, override_value({word.text.substr(sign + 1), word.line, word.unresolved}),
+           word.line});
       open = nullptr;
     } else if (open != nullptr) {
       if (!open->value.is_list && open->value.text == "true") {

@@ -1,9 +1,4 @@
 // torchtitan's last release with TOML files.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
 #include "core/base/saturated_product.hpp"
 #include "interop/configs/rows.hpp"
 
@@ -12,57 +7,6 @@ namespace echelon {
 namespace {
 
 using P = ParallelPlan;
-
-// Shards over dp_shard x cp; replicas over the rest of dp.
-void write_zero_group(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const P& plan = config.plan;
-  const int group = plan.zero == 0 ? 1 : plan.shard_group / std::max(1, plan.cp);
-  write_number(out, row.keys[0], std::max(1, plan.dp / std::max(1, group)));
-  write_number(out, row.keys[1], std::max(1, group));
-}
-
-MaybeValue read_zero_group(const ConfigRow& row, const ConfigReading& reading) {
-  const P& plan = reading.config.plan;
-  const Result<std::optional<int>> replicas = number_at(reading, row.keys[0]);
-  if (!replicas) return replicas.error();
-  if (plan.zero == 0 || replicas->value_or(1) == 1) return whole_zero_group(row, reading);
-  if (**replicas <= 0 || plan.dp % **replicas != 0) {
-    return input_error(reading.document.name, fmt::format("{} replicas", **replicas),
-                       fmt::format("a divisor of dp {}", plan.dp));
-  }
-  return std::optional(derived(std::int64_t{plan.dp} / **replicas * plan.cp, "dp_shard x cp"));
-}
-
-/// ZeRO-3 reshards after the forward, ZeRO-2 does not; DDP shards nothing.
-MaybeValue read_zero(const ConfigRow& row, const ConfigReading& reading) {
-  const P& plan = reading.config.plan;
-  const ConfigEntry* shards = reading.find(row.keys[1]);
-  const ConfigEntry* reshard = reading.find(row.keys[0]);
-  const Result<std::optional<int>> replicas = number_at(reading, row.keys[2]);
-  if (!replicas) return replicas.error();
-  const bool all_replicas = replicas->value_or(1) == plan.dp;
-  const bool unsharded =
-      shards != nullptr ? shards->value.text == "1" || (shards->value.text == "-1" && all_replicas)
-                        : all_replicas;
-  if (unsharded && plan.cp == 1) {
-    return std::optional(derived(0, "data_parallel_shard_degree 1: DDP"));
-  }
-  const std::string policy = reshard != nullptr ? reshard->value.text : "default";
-  if (policy == "always")
-    return std::optional(ReadValue{"3", Origin::found, reading.place(*reshard)});
-  if (policy == "never")
-    return std::optional(ReadValue{"2", Origin::found, reading.place(*reshard)});
-  if (policy != "default") {
-    return input_error(reading.place(*reshard), policy, "default, always or never");
-  }
-  return std::optional(derived(plan.pp == 1 ? 3 : 2, "fsdp_reshard_after_forward: default"));
-}
-
-void write_zero(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  if (config.plan.zero >= 2) {
-    out.set(row.keys[0], quoted(config.plan.zero == 3 ? "always" : "never"));
-  }
-}
 
 /// With a pipeline the local batch holds all microbatches of a step.
 void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -96,92 +40,6 @@ MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) 
   return read_global_batch(batch, reading);
 }
 
-/// Modules of each chunk, in the order of the model.
-void write_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const P& plan = config.plan;
-  if (plan.pp == 1) return;
-  ConfigValue parts;
-  parts.is_list = true;
-  int layer = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      ConfigValue part;
-      part.is_list = true;
-      if (parts.items.empty()) part.items.push_back(quoted("tok_embeddings"));
-      for (int i = 0; i < layers_in_chunk(plan, rank, chunk); ++i) {
-        part.items.push_back(quoted(fmt::format("layers.{}", layer++)));
-      }
-      if (chunk == plan.vpp - 1 && rank == plan.pp - 1) {
-        part.items.push_back(quoted("norm"));
-        part.items.push_back(quoted("output"));
-      }
-      parts.items.push_back(std::move(part));
-    }
-  }
-  out.set(row.keys[0], std::move(parts));
-}
-
-/// Source: torchtitan v0.2.2, torchtitan/distributed/pipeline_parallel.py,
-/// generate_llm_fqn_per_model_part: layers, embedding and head are dealt one by one.
-std::vector<int> dealt_chunks(int layers, int first_less, int last_less, int chunks) {
-  std::vector<int> out;
-  const int items = layers + first_less + last_less;
-  for (int i = 0; i < chunks; ++i) {
-    int each = items / chunks + (i < items % chunks ? 1 : 0);
-    if (i == 0) each -= first_less;
-    if (i == chunks - 1) each -= last_less;
-    out.push_back(std::max(0, each));
-  }
-  return out;
-}
-
-MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
-  const RunConfig& config = reading.config;
-  const int pp = config.plan.pp;
-  if (config.model.layers <= 0 || pp < 1 || pp > 10'000) return std::optional<ReadValue>{};
-  std::vector<int> chunks;
-  const ConfigEntry* modules = reading.find(row.keys[0]);
-  if (modules != nullptr && modules->value.is_list && !modules->value.items.empty()) {
-    for (const ConfigValue& part : modules->value.items) {
-      chunks.push_back(static_cast<int>(std::ranges::count_if(
-          part.items, [](const ConfigValue& item) { return item.text.starts_with("layers."); })));
-    }
-  } else {
-    const Result<std::optional<int>> first = number_at(reading, row.keys[1]);
-    const Result<std::optional<int>> last = number_at(reading, row.keys[2]);
-    if (!first) return first.error();
-    if (!last) return last.error();
-    const int vpp = std::clamp(config.plan.vpp, 1, 1000);
-    chunks = pp == 1 ? std::vector<int>{config.model.layers}
-                     : dealt_chunks(config.model.layers, first->value_or(1), last->value_or(1),
-                                    pp * vpp);
-  }
-  std::vector<int> stages(static_cast<std::size_t>(pp), 0);
-  for (std::size_t i = 0; i < chunks.size(); ++i) stages[i % stages.size()] += chunks[i];
-  return std::optional(
-      derived(fmt::format("{}", fmt::join(stages, ",")),
-              modules != nullptr ? reading.place(*modules) : "torchtitan's split"));
-}
-
-MaybeValue read_titan_vpp(const ConfigRow& row, const ConfigReading& reading) {
-  const P& plan = reading.config.plan;
-  const ConfigEntry* modules = reading.find(row.keys[0]);
-  if (modules != nullptr && !modules->value.items.empty()) {
-    return std::optional(
-        derived(static_cast<std::int64_t>(modules->value.items.size()) / std::max(1, plan.pp),
-                reading.place(*modules)));
-  }
-  const Result<std::optional<int>> layers = number_at(reading, row.keys[1]);
-  if (!layers) return layers.error();
-  const bool interleaved = plan.schedule == ScheduleKind::interleaved;
-  if (*layers && **layers > 0 && interleaved && plan.pp > 0) {
-    const int items = reading.config.model.layers + 2;
-    const int stages = (items + **layers - 1) / **layers;
-    return std::optional(derived(std::max(1, stages / plan.pp), "layers of a stage"));
-  }
-  return std::optional(derived(interleaved && plan.pp > 1 ? 2 : 1, "the schedule"));
-}
-
 }  // namespace
 
 ConfigFormat torchtitan_format() {
@@ -195,14 +53,24 @@ ConfigFormat torchtitan_format() {
       .usage = "torchrun … -m torchtitan.train --job.config_file FILE",
       .rows =
           {
-              fixed(&RunConfig::framework, "torchtitan"),
+              // Priced are compiled models; overlapped tensor parallelism needs the compiler.
+              choice(
+                  &RunConfig::framework,
+                  {{"torchtitan", {{"compile.enable", "true", false, true}}}, {"torchtitan", {}}}),
               choice(&RunConfig::model_name,
                      {{"llama3-8b", {{"model.name", "llama3"}, {"model.flavor", "8B"}}},
                       {"llama3-70b", {{"model.name", "llama3"}, {"model.flavor", "70B"}}},
+                      {"llama3.1-8b", {{"model.name", "llama3"}, {"model.flavor", "8B"}}},
+                      {"llama3.1-70b", {{"model.name", "llama3"}, {"model.flavor", "70B"}}},
                       {"llama3.1-405b", {{"model.name", "llama3"}, {"model.flavor", "405B"}}},
+                      {"gpt-oss-20b", {{"model.name", "gpt_oss"}, {"model.flavor", "20b"}}},
+                      {"gpt-oss-120b", {{"model.name", "gpt_oss"}, {"model.flavor", "120b"}}},
                       {"deepseek-v3", {{"model.name", "deepseek_v3"}, {"model.flavor", "671B"}}},
                       {"qwen3-0.6b", {{"model.name", "qwen3"}, {"model.flavor", "0.6B"}}},
                       {"qwen3-1.7b", {{"model.name", "qwen3"}, {"model.flavor", "1.7B"}}},
+                      {"qwen3-4b", {{"model.name", "qwen3"}, {"model.flavor", "4B"}}},
+                      {"qwen3-30b-a3b", {{"model.name", "qwen3"}, {"model.flavor", "30B-A3B"}}},
+                      {"qwen3-235b-a22b", {{"model.name", "qwen3"}, {"model.flavor", "235B-A22B"}}},
                       {"qwen3-8b", {{"model.name", "qwen3"}, {"model.flavor", "8B"}}},
                       {"qwen3-14b", {{"model.name", "qwen3"}, {"model.flavor", "14B"}}},
                       {"qwen3-32b", {{"model.name", "qwen3"}, {"model.flavor", "32B"}}}}),
@@ -250,16 +118,16 @@ ConfigFormat torchtitan_format() {
                        {"parallelism.module_fqns_per_model_part",
                         "parallelism.pipeline_parallel_first_stage_less_layers",
                         "parallelism.pipeline_parallel_last_stage_less_layers"},
-                       write_modules, read_modules),
+                       write_titan_modules, read_titan_modules),
               computed(plan_part<&P::zero>,
                        {"parallelism.fsdp_reshard_after_forward",
                         "parallelism.data_parallel_shard_degree",
                         "parallelism.data_parallel_replicate_degree"},
-                       write_zero, read_zero),
+                       write_titan_zero, read_titan_zero),
               computed(plan_part<&P::shard_group>,
                        {"parallelism.data_parallel_replicate_degree",
                         "parallelism.data_parallel_shard_degree"},
-                       write_zero_group, read_zero_group),
+                       write_titan_group, read_titan_group),
               follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
               choice(plan_part<&P::recompute>,
                      {{"none", {{"activation_checkpoint.mode", "none", true}}},

@@ -173,6 +173,14 @@ constexpr std::array kLlmc = {
     ArgumentRule{"grad_accumulation", "grad_accumulation"},
     ArgumentRule{"batch_size", "microbatch"},
     ArgumentRule{"seq_len", "seq"},
+    // Options of llm.q, whose models are gated.
+    ArgumentRule{"num_layers", "layers"},
+    ArgumentRule{"hidden_size", "hidden"},
+    ArgumentRule{"hidden_size", "gated_mlp", "", "1"},
+    ArgumentRule{"ffn_hidden_size", "ffn_hidden"},
+    ArgumentRule{"num_attention_heads", "heads"},
+    ArgumentRule{"num_query_groups", "kv_heads"},
+    ArgumentRule{"vocab_size", "vocab"},
 };
 
 }  // namespace

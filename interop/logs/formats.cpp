@@ -1,3 +1,5 @@
+// Over 400 lines because the table of formats with its patterns is one.
+//
 // The table of formats. Sources, read in the code of each project: Megatron-LM d98e8a64
 // (megatron/training/training.py, arguments.py, theoretical_memory_usage.py; tags core_v0.4.0 to
 // core_v0.19.0), Megatron-Bridge 067f987d, NeMo 8cfedd72, torchtitan b5bcd76c
@@ -166,7 +168,14 @@ constexpr std::array<std::string_view, 3> kNanotronEvents = {"Saving checkpoint"
 
 // --- DeepSpeed, HuggingFace, Composer ------------------------------------------------------------
 
-constexpr std::array<std::string_view, 2> kDeepSpeedMarks = {"SamplesPerSec=", "iter time (s):"};
+constexpr std::array<std::string_view, 1> kDeepSpeedMarks = {"SamplesPerSec="};
+constexpr std::array<std::string_view, 1> kPipelineMarks = {"iter time (s):"};
+/// Mean over the steps since the last line. Source: DeepSpeed edaa7221,
+/// deepspeed/runtime/pipe/engine.py, train_batch.
+constexpr std::array kPipelineStep = {
+    LogField{"iter time (s): #", {{{Q::seconds}}}},
+    LogField{"samples/sec: #", {{{Q::samples_per_second}}}},
+};
 constexpr std::array kDeepSpeedStep = {
     LogField{"CurrSamplesPerSec=#", {{{Q::samples_per_second}}}},
     LogField{"MaxMemAllocated=#GB", {{{Q::max_allocated, kGiB}}}},
@@ -233,11 +242,30 @@ constexpr std::array<std::string_view, 3> kLlmcEvents = {"Writing model to",
 constexpr std::array<std::string_view, 1> kLlmqMarks = {"[T] step"};
 constexpr std::array kLlmqStep = {
     LogField{"time: # ms", {{{Q::seconds, kMilli}}}},
+    LogField{"time: # s |", {{{Q::seconds}}}},  // from 100 s on
     LogField{"| tps #", {{{Q::tokens_per_second}}}},
 };
+/// The file that --log-file names. Source: llmq b77d969, src/training/logging.cpp, train.cpp.
+constexpr std::array<std::string_view, 1> kLlmqJsonMarks = {"{\"log\": \"step\""};
+constexpr std::array kLlmqJsonStep = {
+    LogField{"\"duration_ms\": #", {{{Q::seconds, kMilli}}}},
+    LogField{"\"step_tokens\": #", {{{Q::global_batch_tokens}}}},
+};
+constexpr std::array kLlmqJsonTexts = {
+    TextField{"\"name\": \"micro-batch\", \"value\": ", "}", "batch_size"},
+    TextField{"\"name\": \"seq-len\", \"value\": ", "}", "seq_len"},
+    TextField{"\"name\": \"grad-accumulation\", \"value\": ", "}", "grad_accumulation"},
+    TextField{"\"name\": \"num-layers\", \"value\": ", "}", "num_layers"},
+    TextField{"\"name\": \"hidden-size\", \"value\": ", "}", "hidden_size"},
+    TextField{"\"name\": \"ffn-size\", \"value\": ", "}", "ffn_hidden_size"},
+    TextField{"\"name\": \"num-heads\", \"value\": ", "}", "num_attention_heads"},
+    TextField{"\"name\": \"num-kv-heads\", \"value\": ", "}", "num_query_groups"},
+    TextField{"\"name\": \"vocab-size\", \"value\": ", "}", "vocab_size"},
+    TextField{"\"name\": \"", "\", \"l2_size\"", "device"},
+};
 
-const std::array<LogFormat, 11>& all_formats() {
-  static const std::array<LogFormat, 11> kFormats = {{
+const std::array<LogFormat, 13>& all_formats() {
+  static const std::array<LogFormat, 13> kFormats = {{
       {.name = "megatron-deepspeed",
        .title = "Megatron-DeepSpeed",
        .software = "megatron-deepspeed",
@@ -304,6 +332,15 @@ const std::array<LogFormat, 11>& all_formats() {
        .dumps = kCommandLine,
        .suffixes = true,
        .data_parallel_only = true},
+      {.name = "llm.q-json",
+       .title = "llm.q (JSON)",
+       .software = "llmq",
+       .marks = kLlmqJsonMarks,
+       .step = {"\"step\": #", {{{Q::step}}}},
+       .step_fields = kLlmqJsonStep,
+       .texts = kLlmqJsonTexts,
+       .arguments = llmc_arguments(),
+       .data_parallel_only = true},
       {.name = "llm.c",
        .title = "llm.c",
        .software = "llm.c",
@@ -342,6 +379,16 @@ const std::array<LogFormat, 11>& all_formats() {
        .fields_follow = true,
        .interval_has_events = true,
        .data_parallel_only = true},
+      {.name = "deepspeed-pipeline",
+       .title = "DeepSpeed (PipelineEngine)",
+       .software = "deepspeed",
+       .marks = kPipelineMarks,
+       .step = {"steps: # loss:", {{{Q::step}}}},
+       .step_fields = kPipelineStep,
+       .other_fields = kDeepSpeedOther,
+       .values = kDeepSpeedValues,
+       .arguments = deepspeed_arguments(),
+       .dumps = kDotted},
       {.name = "deepspeed",
        .title = "DeepSpeed",
        .software = "deepspeed",

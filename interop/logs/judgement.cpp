@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/base/quantile.hpp"
+
 namespace echelon {
 
 namespace {
@@ -23,15 +25,10 @@ struct Window {
   double seconds = 0;
 };
 
-double quantile(std::vector<double> values, double share) {
+double middle_of(std::vector<double> values) {
   std::ranges::sort(values);
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const std::size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+  return quantile(values, 0.5);
 }
-
-double median_of(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 std::vector<double> seconds_of(const std::vector<Window>& windows) {
   std::vector<double> out;
@@ -248,7 +245,7 @@ class Judge {
     });
     // A loader that starts anew in the middle: the step itself shows it.
     if (std::ssize(windows) < kFewestWindows) return;
-    const double usual = median_of(seconds_of(windows));
+    const double usual = middle_of(seconds_of(windows));
     std::erase_if(windows, [&](const Window& window) {
       const bool odd = window.step->event && window.seconds > kWarmUp * usual;
       if (odd) count("after a checkpoint or a change of data");
@@ -260,7 +257,7 @@ class Judge {
     while (std::ssize(windows) > kFewestWindows) {
       std::vector<double> rest = seconds_of(windows);
       rest.erase(rest.begin());
-      if (windows.front().seconds <= kWarmUp * median_of(rest)) break;
+      if (windows.front().seconds <= kWarmUp * middle_of(rest)) break;
       windows.erase(windows.begin());
       count("at the beginning, slower than the rest (warm-up)");
     }
@@ -284,8 +281,9 @@ class Judge {
   }
 
   void summarize(const std::vector<Window>& windows) {
-    const std::vector<double> seconds = seconds_of(windows);
-    const double median = median_of(seconds);
+    std::vector<double> seconds = seconds_of(windows);
+    std::ranges::sort(seconds);
+    const double median = quantile(seconds, 0.5);
     out_.windows = static_cast<int>(windows.size());
     out_.first_line = windows.front().step->line;
     out_.last_line = windows.back().step->line;
@@ -308,7 +306,7 @@ class Judge {
     for (const Window& window : windows) {
       gaps.push_back(static_cast<double>(window.step->step - window.before->step));
     }
-    const double usual_gap = median_of(gaps);
+    const double usual_gap = middle_of(gaps);
     double passed = 0, printed = 0;
     int compared = 0;
     for (const Window& window : windows) {

@@ -53,7 +53,7 @@ PlanConstraints constraints_with(const PlanConstraints& user, const EnabledTechn
     out.pin<&ParallelPlan::vpp>(1);
     out.release<&ParallelPlan::microbatch_group>();
     const auto schedule = out.get<&ParallelPlan::schedule>();
-    if (schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v) {
+    if (schedule && (schedule == ScheduleKind::interleaved || runs_both_ways(*schedule))) {
       out.release<&ParallelPlan::schedule>();
     }
   }

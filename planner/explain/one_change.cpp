@@ -30,7 +30,10 @@ constexpr Respect kRespects[] = {
      }},
     {"sequence parallelism", [](PlanConstraints& c) { c.release<&P::sequence_parallel>(); }},
     {"overlap",
-     [](PlanConstraints& c) { c.release<&P::overlap_dp, &P::overlap_tp, &P::overlap_pp>(); }},
+     [](PlanConstraints& c) {
+       c.release<&P::overlap_dp, &P::overlap_tp, &P::overlap_pp, &P::overlap_ep, &P::dispatcher>();
+     }},
+    {"CUDA graphs", [](PlanConstraints& c) { c.release<&P::cuda_graphs>(); }},
     {"tp, cp, pp and dp",
      [](PlanConstraints& c) {
        c.release<&P::tp, &P::cp, &P::pp, &P::dp, &P::shard_group, &P::layers_per_stage, &P::vpp,

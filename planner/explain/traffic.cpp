@@ -59,7 +59,7 @@ class LongestStage {
   [[nodiscard]] std::vector<Traffic> of_pipeline() const {
     const Bytes whole = sharding_costs().layer_input;
     const Bytes message = request_.framework.scatters(plan_) ? whole / plan_.tp : whole;
-    return {{CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, message}};
+    return {{CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp / plan_.copies(), message}};
   }
 
  private:

@@ -117,6 +117,14 @@ std::vector<int> small_divisors(std::int64_t n) {
   return out;
 }
 
+/// A choice of few values: any other that a search finds.
+template <auto member>
+void add_free(const PlanConstraints& asked, std::vector<AskedValue>& out) {
+  if (!asked.has<member>()) return;
+  const auto release = [](PlanConstraints& c) { c.release<member>(); };
+  out.push_back({release, {release}});
+}
+
 std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstraints& asked) {
   const std::vector<int> degrees = small_divisors(request.cluster.gpus());
   std::vector<AskedValue> out;
@@ -162,6 +170,9 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
         {[](PlanConstraints& c) { c.release<&ParallelPlan::sequence_parallel>(); },
          {[other](PlanConstraints& c) { c.pin<&ParallelPlan::sequence_parallel>(other); }}});
   }
+  add_free<&ParallelPlan::overlap_ep>(asked, out);
+  add_free<&ParallelPlan::cuda_graphs>(asked, out);
+  add_free<&ParallelPlan::dispatcher>(asked, out);
   return out;
 }
 

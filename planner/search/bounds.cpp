@@ -99,9 +99,10 @@ Seconds least_update(const CostModel& cost_model, const StageModel& model,
       std::min(update(std::max(0, held - (layers - experts))), update(std::min(held, experts)));
   if (plan.pp == 1) return least;
   const LayerCounts all{layers - experts, experts};
-  const Seconds behind =
-      model.times({.index = plan.pp, .layers = all, .recomputed = all}).backward +
-      model.times({.index = 0, .layers = {}}).backward;
+  const Seconds layers_behind =  // copies of offloaded activations count too
+      std::max(model.times({.index = plan.pp, .layers = all, .recomputed = all}).backward,
+               model.times({.index = plan.pp, .layers = all}).backward);
+  const Seconds behind = layers_behind + model.times({.index = 0, .layers = {}}).backward;
   return least - behind / plan.vpp - (plan.pp - 1) * model.hop();
 }
 

@@ -14,7 +14,7 @@ inline constexpr double kRounding = 1e-9;
 
 /// A simulated step is taken to be at most so much shorter than its closed form, relative, where
 /// that decides which points are priced at all. Of 500 plans of many questions the largest
-/// difference is 10.1 %, in stages of very unequal size, and a random search met one of 13.4 %;
+/// difference is 9.7 %, in stages of very unequal size, and a random search met one of 13.4 %;
 /// docs/search.md.
 inline constexpr double kClosedFormExcess = 0.04;
 

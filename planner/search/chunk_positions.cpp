@@ -148,13 +148,19 @@ ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
       windows_.push_back(range);
     }
   }
+  // Only the last rank's chunks are of other sizes.
+  std::vector<std::optional<Range>>& known = ranges_[rank + 1 == chunks_.pp ? 1 : 0];
+  known.resize(index(all_layers_) + 1);
+  std::optional<Range>& range = known[index(count)];
+  if (range) return *range;
   Range all;
   for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
     const Range& part = windows_[index(chunk_size(rank, count, chunk))];
     all = {all.least + part.least, all.most + part.most};
   }
   const int experts = cost_model_.moe_before(all_layers_);
-  return {std::max(all.least, count - (all_layers_ - experts)), std::min(all.most, experts)};
+  range = {std::max(all.least, count - (all_layers_ - experts)), std::min(all.most, experts)};
+  return *range;
 }
 
 }  // namespace echelon

@@ -1,7 +1,9 @@
 // Which kinds of layers the chunks of each pipeline rank hold, as ranks are filled one by one.
 #pragma once
 
+#include <array>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,6 +79,7 @@ class ChunkPositions {
   std::vector<int> starts_;
   std::vector<int> moe_before_;
   std::vector<Range> windows_;  ///< MoE layers among as many consecutive ones
+  std::array<std::vector<std::optional<Range>>, 2> ranges_;  ///< moe_range of other ranks, the last
 };
 
 }  // namespace echelon

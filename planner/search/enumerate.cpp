@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 
 #include "core/base/saturated_product.hpp"
@@ -13,13 +15,22 @@
 namespace echelon {
 namespace {
 
+/// The degrees of a node without data parallelism, so that there is no ZeRO traffic, and with every
+/// pass of experts beside another.
+ParallelPlan bare_plan(const SearchPoint& point, int pp) {
+  ParallelPlan bare;
+  bare.tp = point.sharding.tp;
+  bare.pp = pp;
+  bare.microbatch = point.sharding.microbatch;
+  bare.cuda_graphs = point.cuda_graphs;
+  return bare;
+}
+
 /// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
 /// data parallelism: the least time of all stages together.
-Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
-  ParallelPlan bare;  // degrees without data parallelism: no ZeRO traffic
-  bare.tp = costs.sharding.tp;
-  bare.pp = 1;
-  bare.microbatch = costs.sharding.microbatch;
+Seconds least_work(const CostModel& cost_model, const SearchPoint& point,
+                   const ShardingCosts& costs) {
+  const ParallelPlan bare = bare_plan(point, 1);
   const StageModel model(cost_model, bare, costs);
   const int layers = cost_model.model().layers;
   const int moe = cost_model.moe_before(layers);
@@ -28,17 +39,20 @@ Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
 
 /// The least time of the slowest stage, since a layer is not divided between stages. With
 /// DualPipeV, which is searched only where it is pinned, one stage holds both ends.
-Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp,
-                      ScheduleKind schedule) {
+Seconds slowest_stage(const CostModel& cost_model, const SearchPoint& point,
+                      const ShardingCosts& costs, ScheduleKind schedule) {
+  const int pp = point.pp;
   if (pp == 1) return Seconds{};
-  ParallelPlan bare;
+  if (schedule == ScheduleKind::dualpipe) {  // two ranks hold what one of a V of half as many does
+    SearchPoint half = point;
+    half.pp /= 2;
+    return slowest_stage(cost_model, half, costs, ScheduleKind::dualpipe_v);
+  }
+  ParallelPlan bare = bare_plan(point, 2);
   if (schedule == ScheduleKind::dualpipe_v) {
     bare.schedule = schedule;
     bare.vpp = 2;
   }
-  bare.tp = costs.sharding.tp;
-  bare.pp = 2;
-  bare.microbatch = costs.sharding.microbatch;
   const StageModel model(cost_model, bare, costs);
   const int vpp = 2;  // chunks, which leave more choice than one
   const Seconds most = fullest_stage(cost_model, layer_times(cost_model, model, pp), pp, vpp).total;
@@ -48,8 +62,15 @@ Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, i
   return std::max(most, least_slowest(cost_model.model().layers, pp, times));
 }
 
+/// The rule of the framework about schedules that the degrees and the schedule of a point break.
+const FrameworkRule* broken_schedule_rule(const SearchContext& context, const SearchPoint& point) {
+  const PlanRequest& request = context.request;
+  return broken_rule(request.framework, RulePart::schedule, request.model,
+                     degrees_of(request, point));
+}
+
 /// least_time over every schedule: the smallest bubble any number of chunks leaves. Nothing where
-/// the request leaves no schedule.
+/// the request leaves no schedule, or only such as break a rule.
 std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
                                                  const DegreeNode& node) {
   SearchPoint open = node.point;
@@ -58,6 +79,7 @@ std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
   for (const Chunks chunks : chunk_values(context.request, open.pp)) {
     open.vpp = chunks.vpp;
     open.schedule = chunks.schedule;
+    if (open.sharding.overlap_ep && broken_schedule_rule(context, open) != nullptr) continue;
     for (const auto& [order, hop] : rank_orders) {
       open.rank_order = order;
       // The largest group hides most.
@@ -71,6 +93,9 @@ std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
   return least;
 }
 
+/// Dispatchers that a search chooses from.
+constexpr std::array kExchanges = {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep};
+
 class DegreeEnumerator {
  public:
   DegreeEnumerator(const SearchContext& context, Findings& found)
@@ -81,9 +106,15 @@ class DegreeEnumerator {
  private:
   void add_degrees(int tp, int cp, int pp);
   [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
-  [[nodiscard]] Dispatcher dispatcher_of(const LayerSharding& sharding);
-  [[nodiscard]] Dispatcher fastest_dispatcher(const LayerSharding& sharding) const;
-  void add_node(const SearchPoint& point);
+  void add_variants(SearchPoint point);
+  [[nodiscard]] bool offers(const SearchPoint& point) const;
+  [[nodiscard]] Dispatcher dispatcher_of(const SearchPoint& point);
+  [[nodiscard]] Dispatcher fastest_dispatcher(const LayerSharding& sharding,
+                                              CudaGraphs graphs) const;
+  [[nodiscard]] std::vector<Dispatcher> overlapped_dispatchers(SearchPoint point);
+  [[nodiscard]] const ShardingCosts& costs_of(const SearchPoint& point);
+  std::optional<Seconds> add_node(const SearchPoint& point, std::optional<Seconds> without);
+  void reject_schedule(const SearchPoint& point);
 
   const SearchContext& context_;
   const PlanRequest& request_;
@@ -148,15 +179,50 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
           point.sharding.cp_comm = comm;
           point.sharding.microbatch = microbatch;
           point.sharding.sequence_parallel = sequence_parallel;
-          point.sharding.dispatcher = dispatcher_of(point.sharding);
-          add_node(point);
+          add_variants(point);
         }
       }
     }
   }
 }
 
-Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) {
+/// With and without overlap of expert communication and CUDA graphs, where they gain anything: else
+/// they cost memory and no plan with them is better. What breaks a rule without is rejected once.
+void DegreeEnumerator::add_variants(SearchPoint point) {
+  const std::vector<CudaGraphs> graphs = graph_values(request_);
+  for (const bool overlap : overlap_ep_values(request_, point.sharding)) {
+    point.sharding.overlap_ep = overlap;
+    point.cuda_graphs = graphs.front();
+    std::vector<Dispatcher> dispatchers;
+    if (overlap) {
+      dispatchers = overlapped_dispatchers(point);
+    } else {
+      dispatchers = {dispatcher_of(point)};
+    }
+    for (const Dispatcher dispatcher : dispatchers) {
+      point.sharding.dispatcher = dispatcher;
+      std::optional<Seconds> without;
+      for (const CudaGraphs each : graphs) {
+        point.cuda_graphs = each;
+        const std::optional<Seconds> work = add_node(point, without);
+        if (!work && !overlap) return;
+        if (!without) without = work;
+      }
+    }
+  }
+}
+
+/// Whether the framework and the cluster take the dispatcher with the point's other choices.
+bool DegreeEnumerator::offers(const SearchPoint& point) const {
+  ParallelPlan plan;
+  static_cast<LayerSharding&>(plan) = point.sharding;
+  plan.cuda_graphs = point.cuda_graphs;
+  return offers_dispatcher(request_.framework, request_.cluster, point.sharding.dispatcher) &&
+         broken_rule(request_.framework, RulePart::degrees, request_.model, plan) == nullptr;
+}
+
+Dispatcher DegreeEnumerator::dispatcher_of(const SearchPoint& point) {
+  const LayerSharding& sharding = point.sharding;
   if (sharding.ep == 1 || request_.constraints.has<&ParallelPlan::dispatcher>()) {
     return sharding.dispatcher;
   }
@@ -167,136 +233,125 @@ Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) {
                                 .ep = sharding.ep,
                                 .etp = sharding.etp};
   const auto [at, added] = dispatchers_.try_emplace(exchanges);
-  if (added) at->second = fastest_dispatcher(exchanges);
+  if (added) at->second = fastest_dispatcher(exchanges, point.cuda_graphs);
   return at->second;
 }
 
 /// The one with the fastest exchange. Allgather is left out: it keeps all tokens of
 /// the group, which the memory model does not count.
-Dispatcher DegreeEnumerator::fastest_dispatcher(const LayerSharding& sharding) const {
-  LayerSharding tried = sharding;
-  const auto time = [&](Dispatcher dispatcher) {
-    tried.dispatcher = dispatcher;
-    return context_.cost_model.exchange_time(tried);
-  };
+Dispatcher DegreeEnumerator::fastest_dispatcher(const LayerSharding& sharding,
+                                                CudaGraphs graphs) const {
+  SearchPoint tried;
+  tried.sharding = sharding;
+  tried.cuda_graphs = graphs;
   Dispatcher best = Dispatcher::alltoall;
-  Seconds least = time(best);
-  for (const Dispatcher dispatcher : {Dispatcher::deepep, Dispatcher::hybridep}) {
-    if (!offers_dispatcher(request_.framework, request_.cluster, dispatcher)) continue;
-    if (const Seconds taken = time(dispatcher); taken < least) {
-      least = taken;
-      best = dispatcher;
-    }
+  std::optional<Seconds> least;
+  for (const Dispatcher dispatcher : kExchanges) {
+    tried.sharding.dispatcher = dispatcher;
+    if (!offers(tried)) continue;
+    const Seconds taken = context_.cost_model.exchange_time(tried.sharding);
+    if (least && taken >= *least) continue;
+    least = taken;
+    best = dispatcher;
   }
   return best;
 }
 
-void DegreeEnumerator::add_node(const SearchPoint& point) {
+/// Where the exchange overlaps, its kernels slow the compute beside it and passes alone hide none
+/// of it: those dispatchers that no other beats in every pass, beside another or alone. None where
+/// nothing is hidden.
+std::vector<Dispatcher> DegreeEnumerator::overlapped_dispatchers(SearchPoint point) {
+  if (request_.constraints.has<&ParallelPlan::dispatcher>() || point.sharding.ep == 1) {
+    return {point.sharding.dispatcher};
+  }
+  struct Exposed {
+    Dispatcher dispatcher;
+    std::array<Seconds, 4> passes;  // forward and backward beside another, and alone
+  };
+  std::vector<Exposed> kept;
+  for (const Dispatcher dispatcher : kExchanges) {
+    point.sharding.dispatcher = dispatcher;
+    if (!offers(point)) continue;
+    const LayerCosts& layer = costs_of(point).moe;
+    const Seconds forward = layer.forward.exposed[Axis::ep];
+    const Seconds backward = layer.backward.exposed[Axis::ep];
+    const Exposed made{
+        dispatcher,
+        {forward, backward, forward + layer.alone_forward, backward + layer.alone_backward}};
+    const auto no_better = [](const Exposed& one, const Exposed& other) {
+      return std::ranges::equal(one.passes, other.passes, std::greater_equal{});
+    };
+    if (std::ranges::any_of(kept, [&](const Exposed& each) { return no_better(made, each); })) {
+      continue;
+    }
+    std::erase_if(kept, [&](const Exposed& each) { return no_better(each, made); });
+    kept.push_back(made);
+  }
+  std::vector<Dispatcher> out;
+  for (const Exposed& each : kept) out.push_back(each.dispatcher);
+  return out;
+}
+
+const ShardingCosts& DegreeEnumerator::costs_of(const SearchPoint& point) {
+  const CostsKey key(point);
+  auto costs = space_.costs.find(key);
+  if (costs == space_.costs.end()) {
+    ParallelPlan plan;
+    static_cast<LayerSharding&>(plan) = point.sharding;
+    plan.cuda_graphs = point.cuda_graphs;
+    costs = space_.costs.emplace(key, context_.cost_model.sharding_costs(plan)).first;
+  }
+  return costs->second;
+}
+
+/// Adds the node unless it breaks a rule, has nothing to recompute by, overlaps nothing, or is no
+/// faster than `without` graphs. Returns its work where it breaks no rule.
+std::optional<Seconds> DegreeEnumerator::add_node(const SearchPoint& point,
+                                                  std::optional<Seconds> without) {
   if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
                                            request_.framework, degrees_of(request_, point))) {
-    return found_.reject(*rejection);
-  }
-  auto costs = space_.costs.find(point.sharding);
-  if (costs == space_.costs.end()) {
-    costs = space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(point.sharding))
-                .first;
+    found_.reject(*rejection);
+    return std::nullopt;
   }
   DegreeNode node;
   node.point = point;
-  node.costs = &costs->second;
-  node.work = least_work(context_.cost_model, *node.costs);
+  node.costs = &costs_of(point);
   const ScheduleKind schedule =
       context_.request.constraints.value_or<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
-  node.slowest = std::max(slowest_stage(context_.cost_model, *node.costs, point.pp, schedule),
+  const double copies = schedule == ScheduleKind::dualpipe ? 2 : 1;
+  node.work = copies * least_work(context_.cost_model, point, *node.costs);
+  if (without && node.work >= *without) return node.work;
+  const LayerCosts& moe = node.costs->moe;
+  const bool hides = moe.alone_forward + moe.alone_backward > Seconds{};
+  const bool overlap_pinned = request_.constraints.has<&ParallelPlan::overlap_ep>();
+  if (point.sharding.overlap_ep && !hides && !overlap_pinned) return node.work;
+  if (context_.recomputes(point).empty()) return node.work;
+  node.slowest = std::max(slowest_stage(context_.cost_model, point, *node.costs, schedule),
                           node.work / point.pp);
   const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
-  if (!least) return;
+  if (!least) {
+    if (overlap_pinned && point.sharding.overlap_ep) reject_schedule(point);
+    return node.work;
+  }
   node.least = least->assumed;
   node.proved = least->proved;
   space_.nodes.push_back(node);
+  return node.work;
+}
+
+/// No schedule allows the overlap that is pinned.
+void DegreeEnumerator::reject_schedule(const SearchPoint& point) {
+  const FrameworkRule* rule = broken_schedule_rule(context_, point);
+  if (rule == nullptr) return;
+  found_.reject(
+      {RejectionReason::framework_lacks_feature,
+       fmt::format("{} has no {} ({})", request_.framework.name, rule->what, rule->source)});
 }
 
 }  // namespace
 
 DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found) {
   return DegreeEnumerator(context, found).enumerate();
-}
-
-std::vector<OrderHop> rank_orders_of(const SearchContext& context, const DegreeNode& node) {
-  std::vector<OrderHop> out;
-  SearchPoint point = node.point;
-  for (const RankOrder order : rank_order_values(context.request, point)) {
-    point.rank_order = order;
-    const ParallelPlan plan = degrees_of(context.request, point);
-    out.push_back({order, StageModel(context.cost_model, plan, *node.costs).hop()});
-  }
-  return out;
-}
-
-LeastStep least_time(const SearchContext& context, const SearchPoint& point,
-                     const DegreeNode& node) {
-  const ParallelPlan plan = degrees_of(context.request, point);
-  const StageModel model(context.cost_model, plan, *node.costs);
-  const auto step = [&](Seconds pipeline) {
-    return (pipeline + context.cost_model.calibration().step_fixed) * (1 + model.straggler_share());
-  };
-  const Seconds proved = model.least_pipeline(node.work, node.slowest);
-  return {step(least_of(proved, model.pipeline(node.work, node.slowest))), step(proved)};
-}
-
-namespace {
-
-/// Where every stage recomputes so many whole layers or all that it holds, or each layer
-/// selectively as the plan does.
-LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan,
-                          const ShardingCosts& costs, int recomputed, bool selective) {
-  const CostModel& cost_model = context.cost_model;
-  const StageModel model(cost_model, plan, costs);
-  const int layers = context.request.model.layers;
-  const int moe = cost_model.moe_before(layers);
-  const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
-  Stage all{.index = past, .layers = {layers - moe, moe}};
-  if (selective) all.selective = all.layers;
-  Seconds work = model.times(all).total();
-  // Chunks recompute equally many.
-  recomputed = (recomputed + plan.vpp - 1) / plan.vpp * plan.vpp;
-  const LayerTimes each = layer_times(cost_model, model, plan.pp, selective);
-  const FullStage full = fullest_stage(cost_model, each, plan.pp, plan.vpp, recomputed);
-  work += full.recompute;
-  Seconds slowest = work / plan.pp;
-  if (plan.pp > 1) {
-    const int first = cost_model.moe_before(1);
-    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first}, selective);
-    work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp, full.total);
-    if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
-  }
-  Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
-  if (plan.offload_optimizer > 0) {
-    optimizer = std::max(optimizer, least_update(cost_model, model, plan));
-  }
-  const auto step = [&](Seconds pipeline) {
-    return (pipeline + optimizer + cost_model.calibration().step_fixed) *
-           (1 + model.straggler_share());
-  };
-  const Seconds closed_form = model.pipeline(work, slowest);
-  const Seconds proved = model.least_pipeline(work, slowest);
-  return {step(closed_form), step(least_of(proved, closed_form)), step(proved)};
-}
-
-}  // namespace
-
-LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
-                                    const ShardingCosts& costs, const LeastRecomputation& least) {
-  ParallelPlan plan = degrees_of(context.request, point);
-  LeastTimes times = least_times_of(context, plan, costs, least.full, false);
-  if (!least.selective) return times;
-  set_policy(*least.selective, plan);
-  const LeastTimes other = least_times_of(context, plan, costs, 0, true);
-  times.closed_form = std::min(times.closed_form, other.closed_form);
-  times.step = std::min(times.step, other.step);
-  times.proved = std::min(times.proved, other.proved);
-  return times;
 }
 
 }  // namespace echelon

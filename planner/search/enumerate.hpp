@@ -4,20 +4,9 @@
 #include <vector>
 
 #include "planner/search/findings.hpp"
-#include "planner/search/partition.hpp"
+#include "planner/search/least_times.hpp"
 
 namespace echelon {
-
-/// Degrees, microbatch and rank layout of a layer: what the first bound is computed for. The rest
-/// of the point is open.
-struct DegreeNode {
-  SearchPoint point;
-  const ShardingCosts* costs = nullptr;  ///< in DegreeSpace::costs
-  Seconds work;                          ///< the least time of all stages together
-  Seconds slowest;                       ///< the least time of the slowest stage
-  Seconds least;                         ///< bound as assumed by least_of()
-  Seconds proved;                        ///< no plan with these degrees takes less
-};
 
 struct DegreeSpace {
   CostsOfShardings costs;         ///< computed once for all nodes that shard a layer alike
@@ -27,39 +16,5 @@ struct DegreeSpace {
 /// All degrees that break no rule and leave a schedule. Degrees that break one are rejected once
 /// for all that the rest could be.
 [[nodiscard]] DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found);
-
-/// A rank order that the node's plans may have, and one message between stages under it.
-struct OrderHop {
-  RankOrder order;
-  Seconds hop;
-};
-[[nodiscard]] std::vector<OrderHop> rank_orders_of(const SearchContext& context,
-                                                   const DegreeNode& node);
-
-/// Two lower bounds of a simulated step.
-struct LeastStep {
-  Seconds assumed;  ///< with the assumption of least_of(): decides which points are priced
-  Seconds proved;   ///< without; at most as large
-};
-
-/// No layer partition and no choice of ZeRO, recomputation or offload makes the degrees and the
-/// schedule of `point` faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with
-/// neither.
-[[nodiscard]] LeastStep least_time(const SearchContext& context, const SearchPoint& point,
-                                   const DegreeNode& node);
-
-/// Bounds of all plans of a point.
-struct LeastTimes {
-  Seconds closed_form;  ///< of the closed form: what the partition of the layers is searched by
-  Seconds step;         ///< of the simulated step, with the assumption of least_of()
-  Seconds proved;       ///< of the simulated step, without it
-};
-
-/// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
-/// embedding, where every stage recomputes `least` at least.
-[[nodiscard]] LeastTimes least_times_with_traffic(const SearchContext& context,
-                                                  const SearchPoint& point,
-                                                  const ShardingCosts& costs,
-                                                  const LeastRecomputation& least = {});
 
 }  // namespace echelon

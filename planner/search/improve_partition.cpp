@@ -42,12 +42,12 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
     point.offload_optimizer = fraction;
     // The step rises with the fraction.
     const bool between = fraction > open.point.offload_optimizer;
-    if (between && !found.pool.matters(
-                       point, least_times_with_traffic(context, point, *open.costs).closed_form,
-                       open.weight)) {
+    if (between &&
+        !found.pool.matters(point, least_times_with_traffic(context, point, *open.costs).step,
+                            open.weight)) {
       return;
     }
-    for (const RecomputePolicy& recompute : context.recomputes) {
+    for (const RecomputePolicy& recompute : context.recomputes(point)) {
       point.recompute = recompute;
       std::optional<Bytes> limit = context.usable;
       while (limit) limit = accept_best(context, open, point, *limit, found, work);

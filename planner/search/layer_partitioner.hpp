@@ -68,6 +68,11 @@ class LayerPartitioner {
     one_kind_ = cost_model.one_kind();
   }
 
+  /// After the plan's policy of recomputation has changed.
+  void follow_policy() {
+    model_.follow_policy();
+    ends_ = {};
+  }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
   /// `slowest`: the least time of the slowest stage, from lower_bound(). After may_fit(uniform).
   std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);

@@ -19,10 +19,10 @@ PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
       request.constraints.has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>();
   if (t.recompute.kind == Recompute::mixed && !counted) plan.recompute = Recompute::full;
   for (const PlanField& field : plan_fields()) {
-    // Layers follow from the point, overlap from the request.
+    // Layers follow from the point, overlap but for that of experts from the request.
     const bool follows =
         field.kind == PlanFieldKind::per_stage || field.kind == PlanFieldKind::listed;
-    if (!follows) c.pin(field, plan);
+    if (!follows || field.is(&ParallelPlan::overlap_ep)) c.pin(field, plan);
   }
   if (!overlaps_messages(request.framework, t.schedule)) c.release<&ParallelPlan::overlap_pp>();
   return out;

@@ -45,24 +45,28 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
   bool asked = false;
   for (const double fraction : kParts) {
     point.offload_optimizer = fraction;
-    point.recompute = context.recomputes.back();
+    point.recompute = context.recomputes(point).back();
     point.recompute_layers = 0;
-    const auto closed_form = [&](const LeastRecomputation& recomputed) {
-      return least_times_with_traffic(context, point, costs, recomputed).closed_form;
+    const auto least_step = [&](const LeastRecomputation& recomputed) {
+      return least_times_with_traffic(context, point, costs, recomputed).step;
     };
-    least = std::max(least, closed_form({}));  // larger fractions may recompute less
+    least = std::max(least, least_step({}));  // larger fractions may recompute less
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return false;
+    // Of all fractions the whole needs least recomputation: known from the point itself.
+    if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, 1)), weight))
+      return false;
     const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
-    if (!found.pool.matters(point, closed_form(recomputed), weight)) continue;
+    if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
     // The same for every fraction.
     if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {
       return false;
     }
     EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
     if (!partition_may_win(context.cost_model, work.plan, costs, limit,
-                           found.pool.bound_of(point, weight), context.recomputes)) {
+                           found.pool.bound_of(point, weight), context.recomputes(point),
+                           recomputed)) {
       continue;
     }
     found.pending({least, point, &costs, weight});

@@ -38,19 +38,35 @@ std::optional<int> most_that_may_win(const CostModel& cost_model, const Parallel
   return partitioner.may_fit(std::nullopt) ? std::optional(0) : std::nullopt;
 }
 
+/// Whether a policy lets stages recompute nothing, too.
+bool includes_none(const RecomputePolicy& policy) {
+  return policy.kind == Recompute::full || policy.kind == Recompute::mixed;
+}
+
+/// The first of the policies that frees what is needed.
+std::size_t first_enough(std::span<const RecomputePolicy> policies,
+                         const LeastRecomputation& needed) {
+  if (needed.full == 0) return 0;
+  if (!needed.selective) return needed.whole ? policies.size() - 1 : policies.size();
+  const auto at = std::ranges::find(policies, *needed.selective);
+  return static_cast<std::size_t>(at - policies.begin());
+}
+
 }  // namespace
 
 bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
                        Bytes usable, std::optional<Seconds> bound,
-                       std::span<const RecomputePolicy> policies) {
-  bool any = false;
-  for (const RecomputePolicy& policy : policies) {
+                       std::span<const RecomputePolicy> policies,
+                       const LeastRecomputation& needed) {
+  const std::span<const RecomputePolicy> enough = policies.subspan(first_enough(policies, needed));
+  LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+  const bool any = std::ranges::any_of(enough, [&](const RecomputePolicy& policy) {
+    if (policy.kind == Recompute::none && includes_none(policies.back())) return false;
     set_policy(policy, plan);
-    if (any || (policy.kind == Recompute::none && policies.size() > 1))
-      continue;  // or none of many
-    LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
-    any = most_that_may_win(cost_model, plan, partitioner).has_value();
-  }
+    partitioner.follow_policy();
+    return most_that_may_win(cost_model, plan, partitioner).has_value();
+  });
+  set_policy(policies.back(), plan);
   return any;
 }
 
@@ -58,17 +74,19 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
                                        const ShardingCosts& costs, Bytes usable,
                                        std::span<const RecomputePolicy> policies) {
   set_policy(Recompute::full, plan);
+  const bool whole = policies.back().kind == Recompute::full;
   LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
   partitioner.allow_any_mix();
   if (partitioner.may_fit(0)) return {};
   for (const RecomputePolicy& policy : policies) {
     if (policy.kind != Recompute::selective) continue;
-    ParallelPlan selective = plan;
-    set_policy(policy, selective);
-    LayerPartitioner tried(cost_model, selective, costs, usable, std::nullopt);
-    tried.allow_any_mix();
-    if (tried.may_fit(std::nullopt)) return {.full = 1, .selective = policy};
+    set_policy(policy, plan);
+    partitioner.follow_policy();
+    if (partitioner.may_fit(std::nullopt)) return {.full = 1, .selective = policy, .whole = whole};
   }
+  if (!whole) return {.full = cost_model.model().layers, .whole = false};
+  set_policy(Recompute::full, plan);
+  partitioner.follow_policy();
   int low = 0;
   int high = cost_model.model().layers;
   while (high - low > 1) {
@@ -78,9 +96,15 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
   return {.full = high};
 }
 
-bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
-                       const ShardingCosts& costs, Bytes usable) {
-  return LayerPartitioner(cost_model, plan, costs, usable, std::nullopt).may_fit(std::nullopt);
+bool partition_may_fit(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
+                       Bytes usable, std::span<const RecomputePolicy> policies) {
+  LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
+  return std::ranges::any_of(policies, [&](const RecomputePolicy& policy) {
+    if (&policy != &policies.back() && includes_none(policies.back())) return false;
+    set_policy(policy, plan);
+    partitioner.follow_policy();
+    return partitioner.may_fit(std::nullopt);
+  });
 }
 
 std::optional<LayerPartition> best_partition(const CostModel& cost_model, const ParallelPlan& plan,

@@ -34,32 +34,37 @@ namespace echelon {
                                                            std::optional<Seconds> bound,
                                                            bool every_layer = false);
 
-/// False when no partition that takes less than `bound` fits, whichever of `policies` it recomputes
-/// by. Cheap; true is no promise. Leaves the last policy in `plan`.
-[[nodiscard]] bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan,
-                                     const ShardingCosts& costs, Bytes usable,
-                                     std::optional<Seconds> bound,
-                                     std::span<const RecomputePolicy> policies);
-
 /// What the plans of a point have to recompute at least in order to fit: so many whole layers of
 /// every stage (or all that it holds), or all of them by the selective policy, if there is one.
 struct LeastRecomputation {
   int full = 0;
   std::optional<RecomputePolicy> selective{};
+  bool whole = true;  ///< whole layers may be recomputed; else only the policy counts
 };
 
+/// False when no partition that takes less than `bound` fits, whichever of `policies` it recomputes
+/// by; those that free less than `needed` are not looked at. Cheap; true is no promise. Leaves the
+/// last policy in `plan`.
+[[nodiscard]] bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan,
+                                     const ShardingCosts& costs, Bytes usable,
+                                     std::optional<Seconds> bound,
+                                     std::span<const RecomputePolicy> policies,
+                                     const LeastRecomputation& needed = {});
+
 /// That for any partition of the layers to fit, whatever its schedule, where `policies` are none,
-/// selective ones by rising time, and full: `plan` is 1F1B, which keeps least of all schedules. Of
-/// the selective policies the first that may fit, next to which one whole layer is the least, since
-/// none does not fit. All layers where nothing fits. Overwrites the plan's policy.
+/// selective ones by rising time, and maybe full: `plan` is 1F1B, which keeps least of all
+/// schedules. Of the selective policies the first that may fit, next to which one whole layer is
+/// the least, since none does not fit. All layers where nothing fits. Overwrites the plan's policy.
 [[nodiscard]] LeastRecomputation least_recomputation(const CostModel& cost_model,
                                                      ParallelPlan& plan, const ShardingCosts& costs,
                                                      Bytes usable,
                                                      std::span<const RecomputePolicy> policies);
 
-/// False when no partition of the layers fits, whatever `plan.recompute` lets each stage recompute.
-/// Cheap; true is no promise (layers of two kinds are not looked at).
-[[nodiscard]] bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
-                                     const ShardingCosts& costs, Bytes usable);
+/// False when no partition of the layers fits, whatever one of `policies` lets each stage
+/// recompute. Cheap; true is no promise (layers of two kinds are not looked at). Overwrites the
+/// plan's policy.
+[[nodiscard]] bool partition_may_fit(const CostModel& cost_model, ParallelPlan& plan,
+                                     const ShardingCosts& costs, Bytes usable,
+                                     std::span<const RecomputePolicy> policies);
 
 }  // namespace echelon

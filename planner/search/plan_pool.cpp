@@ -36,11 +36,16 @@ std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key)
 
 Seconds least_known_step(const PricedPoint& plan) { return plan.simulated.value_or(plan.least); }
 
+/// Whether the winner may not be much slower than the plan: it fits, with its states on the GPU.
+bool limits_winner(const PricedPoint& plan) {
+  return plan.fits_probability() >= kSafeProbability && plan.point.offload_optimizer == 0;
+}
+
 }  // namespace
 
 PlanFamily family_of(const SearchPoint& point) {
   const LayerSharding& s = point.sharding;
-  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2, point.offload_optimizer > 0};
+  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2};
 }
 
 PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }
@@ -68,8 +73,7 @@ bool PlanPool::may_lead(const PricedPoint& found) const {
     return !best || least < *best * (1 - kWorthSimulating);
   };
   if (gains(fastest_, found.least)) return true;
-  const bool safe = found.fits_probability() >= kSafeProbability;
-  if (safe && gains(fastest_safe_, found.least)) return true;
+  if (limits_winner(found) && gains(fastest_safe_, found.least)) return true;
   const auto best = best_.find(family_of(found.point));
   const bool leads = best == best_.end() || gains(best->second, found.least_expected());
   return leads && (!last_listed() || found.least_expected() <= *last_listed());
@@ -99,8 +103,9 @@ void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& 
 void PlanPool::note(const PricedPoint& found) {
   const Seconds step = *found.simulated;
   lower(fastest_, step);
-  if (found.fits_probability() >= kSafeProbability && (!fastest_safe_ || step < *fastest_safe_)) {
-    fastest_safe_ = step;
+  const Seconds handled = least_weight(context_.request, found.score.unusual) * step;
+  if (limits_winner(found) && (!fastest_safe_ || handled < *fastest_safe_)) {
+    fastest_safe_ = handled;
     winner_.reset();  // some may now be too slow
     for (const PricedPoint& each : plans_) note_winner(each);
   }
@@ -177,6 +182,13 @@ std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight
   return at_most ? std::min(*at_most, most) : most;
 }
 
+std::optional<Seconds> PlanPool::bound_of(const SearchPoint& point, double weight) const {
+  if (context_.request.exhaustive) return std::nullopt;
+  const std::optional<Seconds> most = just_above(longest(point, weight));
+  if (!most || point.pp == 1) return most;  // of one stage the closed form is the step
+  return *most / (1 - kClosedFormExcess);
+}
+
 std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step, double weight,
                                           Bytes reserved) const {
   constexpr double kLeastGain = 1e-3;  // of the expected step
@@ -211,18 +223,20 @@ void PlanPool::fill(const PricedPoint& priced, ParallelPlan& plan) const {
 }
 
 void PlanPool::settle(const CostsOfShardings& costs) {
-  settle_fastest(costs, kSafeProbability, fastest_safe_);
-  settle_fastest(costs, 0, fastest_);
+  settle_fastest(costs, limits_winner, fastest_safe_);
+  settle_fastest(
+      costs, [](const PricedPoint&) { return true; }, fastest_);
   settle_winner(costs);
   settle_families(costs);
 }
 
-/// Makes `shortest` certain: the step of the fastest plan that fits with such a probability.
-void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
+/// Makes `shortest` certain, the step of the fastest plan that `counts`, or that step raised by its
+/// features' prices: no plan with a longer one can shorten it.
+void PlanPool::settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                               const std::optional<Seconds>& shortest) {
   for (const std::size_t i : sorted(plans_, least_known_step)) {
     if (shortest && least_known_step(plans_[i]) > *shortest) return;
-    if (plans_[i].fits_probability() < probability) continue;
+    if (!counts(plans_[i])) continue;
     look_at(i, costs,
             [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
   }

@@ -16,11 +16,11 @@
 namespace echelon {
 
 /// Plans that people call the same: a list shows the best of each family. They differ in chunks,
-/// microbatch, sharding groups, rank order, recomputation and layers per stage.
+/// microbatch, sharding groups, rank order, recomputation, offload, overlap, CUDA graphs and layers
+/// per stage.
 struct PlanFamily {
   int tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
   bool shards_gradients = false;  ///< ZeRO-2 or 3
-  bool offloads = false;
   auto operator<=>(const PlanFamily&) const = default;
 };
 [[nodiscard]] PlanFamily family_of(const SearchPoint& point);
@@ -67,11 +67,9 @@ class PlanPool {
   [[nodiscard]] bool matters(Seconds least) const;
   /// No plan of the point with a longer step matters; nothing: any does.
   [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
-  /// The bound that a partition of the point's layers has to be below.
-  [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const {
-    if (context_.request.exhaustive) return std::nullopt;
-    return just_above(longest(point, weight));
-  }
+  /// The bound that the closed form of a partition of the point's layers has to be below: its
+  /// simulated step, which is what counts, may be shorter by kClosedFormExcess.
+  [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const;
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
   /// where none would, or not by a thousandth of the expected step (where stages recompute on their
@@ -115,7 +113,7 @@ class PlanPool {
   void look_at(std::size_t index, const CostsOfShardings& costs, Matters matters) {
     PricedPoint& found = plans_[index];
     if (found.simulated || !matters(found)) return;
-    const ShardingCosts& its = costs.at(found.point.sharding);
+    const ShardingCosts& its = costs.at(CostsKey(found.point));
     price_again(found, its);
     look_at(found, its, work_, matters);
   }
@@ -127,7 +125,7 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
   void note_winner(const PricedPoint& found);
-  void settle_fastest(const CostsOfShardings& costs, double probability,
+  void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                       const std::optional<Seconds>& shortest);
   void settle_winner(const CostsOfShardings& costs);
   void settle_families(const CostsOfShardings& costs);
@@ -135,11 +133,13 @@ class PlanPool {
   const SearchContext& context_;
   std::vector<PricedPoint> plans_;
   std::vector<LayerPartition> partitions_;
-  std::map<PlanFamily, Seconds> best_;   ///< least expected step of each family's simulated plans
-  std::vector<Seconds> listed_;          ///< the smallest of those, ascending, at most request.top
-  std::optional<Seconds> fastest_;       ///< step of any simulated plan
-  std::optional<Seconds> fastest_safe_;  ///< … of those that fit with kSafeProbability
-  std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
+  std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
+  std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
+  std::optional<Seconds> fastest_;      ///< step of any simulated plan
+  /// … of those that fit with kSafeProbability without offload, raised by the prices of its unusual
+  /// features
+  std::optional<Seconds> fastest_safe_;
+  std::optional<Seconds> winner_;  ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;
   Priced work_;
   MakespanSimulator simulator_;

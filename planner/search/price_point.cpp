@@ -18,8 +18,9 @@ bool counts_layers(const RecomputePolicy& policy) {
 /// Whether the tightest stage of a plan that recomputes every layer keeps less by more than the
 /// buffer of the layer being recomputed.
 bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
-                      const Priced& priced) {
+                      const std::vector<RecomputePolicy>& recomputes, const Priced& priced) {
   const ParallelPlan& plan = priced.plan;
+  if (!counts_layers(recomputes.back())) return false;
   const std::vector<Stage>& stages = priced.memory.contents;
   if (stages.empty()) return false;
   // The copy of ZeRO-1's gather takes the room that activations leave (StageModel::memory), and
@@ -27,15 +28,16 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
   const Framework& framework = context.request.framework;
   const bool gathers = framework.zero1_gather_local + framework.zero1_gather_shard > 0;
   if (framework.fixed_blocks || (plan.zero == 1 && gathers)) return false;
+  if (!plan.offload_modules.empty()) return false;  // of some layers' modules less is there to free
   const Stage& stage = stages[static_cast<std::size_t>(priced.memory.tightest_stage)];
-  const std::int64_t m = plan.microbatches_rounded_up(context.request.job.global_batch);
+  const std::int64_t m = plan.microbatches_of_chunk(context.request.job.global_batch);
   const double in_flight =
       static_cast<double>(
           chunks_in_flight(plan.schedule, plan.pp, plan.vpp, stage.index, m, plan.group_size())) /
       plan.vpp;
   const auto freed = [&](const LayerCosts& layer, int layers) {
     Bytes least = layer.saved;
-    for (const RecomputePolicy& policy : context.recomputes) {
+    for (const RecomputePolicy& policy : recomputes) {
       if (policy.kind != Recompute::selective) continue;
       least = std::min(least, layer.saved - selective_part(layer, framework, policy.modules).freed);
     }
@@ -63,14 +65,15 @@ Bytes least_shortage(const SearchContext& context, SearchPoint& point, const Sha
     point.recompute_layers = counts_layers(recompute) ? context.request.model.layers : 0;
     return price_memory(context, point, costs, out);
   };
-  const RecomputePolicy every_layer = context.recomputes.back();
-  const Bytes all = shortage_with(every_layer);
-  if (context.recomputes.size() == 1 || frees_its_buffer(context, costs, out)) return all;
+  const std::vector<RecomputePolicy>& recomputes = context.recomputes(point);
+  const RecomputePolicy most = recomputes.back();
+  const Bytes all = shortage_with(most);
+  if (recomputes.size() == 1 || frees_its_buffer(context, costs, recomputes, out)) return all;
   Bytes least = all;
-  for (const RecomputePolicy& recompute : context.recomputes) {
+  for (const RecomputePolicy& recompute : recomputes) {
     if (!counts_layers(recompute)) least = std::min(least, shortage_with(recompute));
   }
-  return std::min(least, shortage_with(every_layer));
+  return std::min(least, shortage_with(most));
 }
 
 int fewest_recomputed(const SearchContext& context, SearchPoint point, int all, Bytes limit,

@@ -10,9 +10,9 @@ namespace echelon {
 Bytes price_memory(const SearchContext& context, const SearchPoint& point,
                    const ShardingCosts& costs, Priced& out);
 
-/// The same with whatever recomputation leaves the least: of every layer, or none, for the buffer
-/// of the layer being recomputed can be larger than all it saves. Leaves the former in `point`, and
-/// its plan in `out`.
+/// The same with whatever recomputation leaves the least: the last policy of the point, mostly
+/// every layer, or another, for the buffer of the layer being recomputed can be larger than all it
+/// saves. Leaves the last in `point`, and its plan in `out`.
 Bytes least_shortage(const SearchContext& context, SearchPoint& point, const ShardingCosts& costs,
                      Priced& out);
 

@@ -11,14 +11,12 @@ namespace echelon {
 namespace {
 
 /// Of forwards and backwards; about 100 bytes each while they are simulated, ten times as many
-/// while they are lowered (DualPipeV).
-double most_passes(ScheduleKind schedule) {
-  return schedule == ScheduleKind::dualpipe_v ? 5e5 : 5e6;
-}
+/// while they are lowered (DualPipeV, DualPipe).
+double most_passes(ScheduleKind schedule) { return runs_both_ways(schedule) ? 5e5 : 5e6; }
 
 bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
   const auto microbatches =
-      static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
+      static_cast<double>(plan.microbatches_of_chunk(cost_model.job().global_batch));
   return plan.pp > 1 && cost_model.ablated() != AblatedFeature::no_bubble &&
          2.0 * plan.pp * plan.vpp * microbatches <= most_passes(plan.schedule);
 }
@@ -43,7 +41,8 @@ ScheduleCosts simulated_costs(const CostModel& cost_model, const StageModel& mod
 /// The step with a shorter pipeline.
 Seconds step_with(const TimePrediction& time, Seconds pipeline) {
   const Seconds own = time.step - time.turns;
-  return std::max(time.shared, own - (time.pipeline.taken - pipeline) * time.pipeline.stretch);
+  const Seconds shorter = own - (time.pipeline.taken - pipeline) * time.pipeline.stretch;
+  return std::max({time.shared, time.data_load, shorter});
 }
 
 }  // namespace

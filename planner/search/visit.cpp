@@ -137,7 +137,7 @@ void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end,
   const Seconds proved = weight * least_times_with_traffic(context, point, costs).proved;
   // Of the numbers of recomputed layers only those are priced that memory and risk ask for.
   const bool counts_open = !context.pinned_counts && !context.every_layer &&
-                           context.recomputes.back().kind != Recompute::none &&
+                           context.recomputes(point).back().kind != Recompute::none &&
                            !context.request.exhaustive;
   const Progressed now(found);
   if (may_be_partitioned(context, point) || counts_open || now.bounded > before.bounded) {

@@ -93,7 +93,7 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
 bool price_modules(const PointPricing& pricing, SearchPoint point) {
   bool any = false;
   std::optional<Bytes> limit = pricing.context.usable;
-  for (const RecomputePolicy& policy : pricing.context.recomputes) {
+  for (const RecomputePolicy& policy : pricing.context.recomputes(point)) {
     if (policy.kind != Recompute::none && policy.kind != Recompute::selective) continue;
     if (!limit) break;
     point.recompute = policy;
@@ -109,7 +109,7 @@ bool price_modules(const PointPricing& pricing, SearchPoint point) {
 
 /// All policies. Returns whether any plan fits.
 bool price_recomputations(const PointPricing& pricing, SearchPoint point, int all) {
-  const std::vector<RecomputePolicy>& recomputes = pricing.context.recomputes;
+  const std::vector<RecomputePolicy>& recomputes = pricing.context.recomputes(point);
   const bool modules =
       recomputes.size() > 1 && !pricing.context.request.framework.recompute_modules.empty();
   bool any = modules && price_modules(pricing, point);
@@ -134,7 +134,7 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
   const SearchContext& context = pricing.context;
   if (!context.request.framework.per_stage_recompute || context.every_layer) return false;
   bool any = false;
-  for (const RecomputePolicy& recompute : context.recomputes) {
+  for (const RecomputePolicy& recompute : context.recomputes(point)) {
     if (recompute.kind != Recompute::full && recompute.kind != Recompute::mixed) continue;
     std::optional<Bytes> limit = context.usable;
     while (limit) {
@@ -163,10 +163,11 @@ double least_weight_of(const PlanRequest& request, const SearchPoint& point) {
 }
 
 /// Where a point ends that no balanced plan fits and no partition that may win.
-PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs, bool least_held,
-                       bool smaller_may_win, Priced& work) {
-  set_policy(context.recomputes.back(), work.plan);
-  const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable);
+PointEnd end_too_large(const SearchContext& context, const SearchPoint& point,
+                       const ShardingCosts& costs, bool least_held, bool smaller_may_win,
+                       Priced& work) {
+  const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable,
+                                         context.recomputes(point));
   if (!may_fit && least_held) return PointEnd::hopeless;
   return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
 }
@@ -175,7 +176,7 @@ PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs,
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
   const Framework& framework = context.request.framework;
-  if (point.schedule == ScheduleKind::dualpipe_v) return false;  // equal chunks, or nearly
+  if (runs_both_ways(point.schedule)) return false;  // equal chunks, or nearly
   const bool chosen =
       point.vpp > 1 ? framework.any_layout : framework.stage_layers == StageLayers::chosen;
   return chosen && !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
@@ -184,8 +185,10 @@ bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) 
 
 LeastRecomputation NeededRecomputation::of(int zero, double offload) {
   const Framework& framework = context_.request.framework;
+  const std::vector<RecomputePolicy>& recomputes = context_.recomputes(node_.point);
+  const bool chosen = recomputes.size() > 1 || recomputes.back().kind == Recompute::full;
   if (framework.per_stage_recompute || framework.fixed_blocks || context_.pinned_counts ||
-      context_.recomputes.back().kind != Recompute::full || context_.request.exhaustive) {
+      !chosen || context_.request.exhaustive) {
     return {};
   }
   for (const Known& known : known_) {
@@ -195,13 +198,15 @@ LeastRecomputation NeededRecomputation::of(int zero, double offload) {
   point.schedule = ScheduleKind::one_f_one_b;
   point.vpp = 1;
   point.microbatch_group = 1;
+  // It keeps one more chunk, which is smaller than a microbatch where chunks interleave.
+  if (point.pp > 1) point.sharding.overlap_ep = false;
   point.zero = zero;
   point.shard_group = point.dp * point.sharding.cp;
   point.offload_optimizer = offload;
   ParallelPlan plan = degrees_of(context_.request, point);
-  known_.push_back({zero, offload,
-                    least_recomputation(context_.cost_model, plan, *node_.costs, context_.usable,
-                                        context_.recomputes)});
+  known_.push_back(
+      {zero, offload,
+       least_recomputation(context_.cost_model, plan, *node_.costs, context_.usable, recomputes)});
   return known_.back().least;
 }
 
@@ -210,13 +215,12 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   const ShardingCosts& costs = bound.costs;
   Seconds least = bound.least;
   const bool some_can_win = found.pool.matters(point, least, 1);
-  Seconds least_closed_form = least;
   double weight = 1;
+  LeastRecomputation needed;
   if (some_can_win) {
-    const LeastTimes times = least_times_with_traffic(
-        context, point, costs, bound.needed.of(point.zero, point.offload_optimizer));
+    needed = bound.needed.of(point.zero, point.offload_optimizer);
+    const LeastTimes times = least_times_with_traffic(context, point, costs, needed);
     least = std::max(least, times.step);
-    least_closed_form = times.closed_form;
     weight = least_weight_of(context.request, point);
   }
   const bool can_win = some_can_win && found.pool.matters(point, least, weight);
@@ -233,8 +237,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     return end_bounded();
   }
   const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
-  const bool partition_can_win =
-      can_win && partitioned && found.pool.matters(point, least_closed_form, weight);
+  const bool partition_can_win = can_win && partitioned;
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   bool priced = false;
   const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
@@ -242,11 +245,12 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     const std::vector<int>& layers = work.plan.layers_per_stage;
     priced = price_recomputations(pricing, point, *std::max_element(layers.begin(), layers.end()));
   }
-  const bool may_win = partition_can_win &&
-                       partition_may_win(context.cost_model, work.plan, costs, context.usable,
-                                         found.pool.bound_of(point, weight), context.recomputes);
+  const bool may_win =
+      partition_can_win &&
+      partition_may_win(context.cost_model, work.plan, costs, context.usable,
+                        found.pool.bound_of(point, weight), context.recomputes(point), needed);
   if (may_win) {
-    found.pending({std::max(least, least_closed_form), point, &costs, weight});
+    found.pending({least, point, &costs, weight});
   }
   if (can_win && !partitioned) {
     note_unsearched(context, point, least, found);
@@ -267,7 +271,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   found.too_large({shortage, point});
   if (may_win) return PointEnd::open;
   if (!partitioned || (!least_held && !smaller_may_win)) return PointEnd::too_large;
-  return end_too_large(context, costs, least_held, smaller_may_win, work);
+  return end_too_large(context, point, costs, least_held, smaller_may_win, work);
 }
 
 }  // namespace echelon

@@ -51,8 +51,9 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.shard_group = point.shard_group;
   set_policy(point.recompute, plan);
   plan.rank_order = point.rank_order;
-  plan.cuda_graphs = pinned.values().cuda_graphs;
+  plan.cuda_graphs = point.cuda_graphs;
   plan.offload_optimizer = point.offload_optimizer;
+  plan.offload_modules = pinned.values().offload_modules;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
   plan.overlap_dp = pinned.value_or<&ParallelPlan::overlap_dp>(pays);
@@ -81,6 +82,9 @@ std::optional<std::vector<int>> split_layers(const Framework& framework, const M
                                              int pp, int vpp, ScheduleKind schedule) {
   const int layers = model.layers;
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
+  if (schedule == ScheduleKind::dualpipe) {  // each chunk is a stage, as of other pipelines
+    return split_layers(framework, model, pp, 1, ScheduleKind::one_f_one_b);
+  }
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
   if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;
@@ -167,6 +171,7 @@ SearchPoint point_of(const ParallelPlan& plan) {
   point.shard_group = plan.shard_group;
   point.rank_order = plan.rank_order;
   point.offload_optimizer = plan.offload_optimizer;
+  point.cuda_graphs = plan.cuda_graphs;
   point.recompute = {plan.recompute, plan.recompute_modules};
   for (const int k : plan.recompute_layers) {
     point.recompute_layers = std::max(point.recompute_layers, k);
@@ -219,10 +224,9 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     shardings.push_back(sharding);
     shardings.back().ep = ep;
     shardings.back().etp = etp;
-    // A search over ep meets ep = 1, where neither question arises.
+    // A search over ep meets ep = 1, where the question does not arise.
     const bool alone = ep == 1 && !pinned.has<&ParallelPlan::ep>();
     shardings.back().dispatcher = alone ? Dispatcher::alltoall : pinned.values().dispatcher;
-    shardings.back().overlap_ep = !alone && pinned.values().overlap_ep;
   };
   if (experts == 0 || !request.framework.expert_parallel) {
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
@@ -244,6 +248,23 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
   return shardings;
 }
 
+std::vector<bool> overlap_ep_values(const PlanRequest& request, const LayerSharding& sharding) {
+  const PlanConstraints& pinned = request.constraints;
+  const bool alone = sharding.ep == 1 && !pinned.has<&ParallelPlan::ep>();
+  if (pinned.has<&ParallelPlan::overlap_ep>()) return {!alone && pinned.values().overlap_ep};
+  if (sharding.ep == 1 || !request.framework.overlaps_experts) return {false};
+  return {false, true};
+}
+
+std::vector<CudaGraphs> graph_values(const PlanRequest& request) {
+  if (request.constraints.has<&ParallelPlan::cuda_graphs>()) {
+    return {request.constraints.values().cuda_graphs};
+  }
+  if (!request.framework.cuda_graphs) return {CudaGraphs::none};
+  const bool experts = request.model.moe.experts > 0;
+  return {CudaGraphs::none, experts ? CudaGraphs::layers : CudaGraphs::full_iteration};
+}
+
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
   if (request.constraints.has<&ParallelPlan::microbatch>())
     return {request.constraints.values().microbatch};
@@ -260,7 +281,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
     return {{pinned.values().vpp,
              schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
-  if (schedule == dualpipe_v) return {{2, dualpipe_v}};
+  if (schedule && runs_both_ways(*schedule)) return {{2, *schedule}};
   std::vector<Chunks> values;
   // A group of microbatches asks for interleaving, as the schedule does.
   const bool one =
@@ -280,7 +301,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point, Seconds hop,
                               Seconds slowest) {
   // A search over vpp meets them, where the question does not arise.
-  if (point.vpp == 1 || point.schedule == ScheduleKind::dualpipe_v) return {1};
+  if (point.vpp == 1 || runs_both_ways(point.schedule)) return {1};
   if (request.constraints.has<&ParallelPlan::microbatch_group>()) {
     const int pinned = request.constraints.values().microbatch_group;
     return {pinned > 1 ? pinned : point.pp};
@@ -375,22 +396,39 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
   }
   if (pinned.has<&P::selective_layers>()) return {Recompute::mixed};
   if (pinned.has<&P::recompute_layers>()) return {Recompute::full};
-  // Dispatch and combine overlap only where no layer repeats them.
-  const bool overlaps = pinned.values().overlap_ep;
+  // Activations are offloaded only where layers keep them.
+  const OffloadModules& offloaded = pinned.values().offload_modules;
+  const bool inside_experts =
+      offloaded.intersects({OffloadModule::expert_fc1, OffloadModule::moe_act});
   std::vector<RecomputePolicy> values{Recompute::none};
   if (!request.framework.recompute_modules.empty()) {
     for (const RecomputeModules& modules : module_chain(cost_model)) {
-      if (overlaps && modules.contains(RecomputeModule::moe)) continue;
+      if (inside_experts && modules.contains(RecomputeModule::moe)) continue;
       values.emplace_back(Recompute::selective, modules);
     }
   } else if (!request.job.flash_attention) {
     // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp,
     // 4 bytes per head and token, for the price of another attention forward.
     values.emplace_back(Recompute::selective);
-    if (request.framework.mixed_recompute) values.emplace_back(Recompute::mixed);
+    if (request.framework.mixed_recompute && offloaded.empty())
+      values.emplace_back(Recompute::mixed);
   }
-  if (!overlaps) values.emplace_back(Recompute::full);
+  if (offloaded.empty()) values.emplace_back(Recompute::full);
   return values;
+}
+
+std::vector<RecomputePolicy> policies_beside(const PlanRequest& request,
+                                             const std::vector<RecomputePolicy>& policies,
+                                             bool overlap_ep, CudaGraphs graphs) {
+  std::vector<RecomputePolicy> allowed;
+  ParallelPlan plan;
+  plan.overlap_ep = overlap_ep;
+  plan.cuda_graphs = graphs;
+  for (const RecomputePolicy& policy : policies) {
+    set_policy(policy, plan);
+    if (!check_policy(request.model, request.framework, plan)) allowed.push_back(policy);
+  }
+  return allowed;
 }
 
 std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const ParallelPlan& plan,

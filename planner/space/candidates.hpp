@@ -23,6 +23,7 @@ struct SearchPoint {
   int zero = 0, shard_group = 1;
   RankOrder rank_order = RankOrder::dp_inside_pp;
   double offload_optimizer = 0;
+  CudaGraphs cuda_graphs = CudaGraphs::none;
   RecomputePolicy recompute;
   int recompute_layers = 0;  ///< fully, on every stage
   auto operator<=>(const SearchPoint&) const = default;
@@ -64,6 +65,12 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
 /// parallelism inside experts is 1 or tp unless pinned.
 [[nodiscard]] std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
                                                           const LayerSharding& sharding, int ranks);
+/// Whether dispatch and combine run beside another microbatch: no, or yes where the framework can.
+[[nodiscard]] std::vector<bool> overlap_ep_values(const PlanRequest& request,
+                                                  const LayerSharding& sharding);
+/// None, and what gains most of what the framework can: of a whole step, which costs no memory and
+/// forbids no recomputation; with experts, whose shapes are not static, of layers.
+[[nodiscard]] std::vector<CudaGraphs> graph_values(const PlanRequest& request);
 [[nodiscard]] std::vector<int> microbatch_values(const PlanRequest& request, int dp);
 /// Chunks per rank with the schedule they run under.
 struct Chunks {
@@ -92,6 +99,10 @@ inline constexpr double kExposedShare = 0.01;
 /// The last one, with every layer recomputed, needs least memory. Sets of modules by rising time.
 [[nodiscard]] std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
                                                             const CostModel& cost_model);
+/// Those of `policies` that the point's overlap of expert communication and CUDA graphs allow.
+[[nodiscard]] std::vector<RecomputePolicy> policies_beside(
+    const PlanRequest& request, const std::vector<RecomputePolicy>& policies, bool overlap_ep,
+    CudaGraphs graphs);
 
 /// What a whole number of `plan` may be set to by hand, ascending and not all legal: axes over the
 /// GPUs at the divisors of their number, the axes of experts at those of their number and width,

@@ -21,6 +21,21 @@ Status check_recompute_counts(const PlanConstraints& pinned) {
   return Done{};
 }
 
+namespace {
+
+/// What is pinned of overlap of expert communication, CUDA graphs and recomputation.
+ParallelPlan policy_asked(const PlanConstraints& c) {
+  using P = ParallelPlan;
+  ParallelPlan asked = c.values();
+  if (c.has<&P::recompute>()) return asked;
+  asked.recompute = c.has<&P::recompute_layers>()    ? Recompute::full
+                    : c.has<&P::recompute_modules>() ? Recompute::selective
+                                                     : Recompute::none;
+  return asked;
+}
+
+}  // namespace
+
 Status check_contradictions(const PlanRequest& request) {
   using P = ParallelPlan;
   const PlanConstraints& c = request.constraints;
@@ -29,11 +44,18 @@ Status check_contradictions(const PlanRequest& request) {
   if (c.has<&P::recompute_modules>()) {
     ParallelPlan asked = values;
     if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
-    if (const auto broken = check_modules(request.model, request.framework, asked)) {
+    asked.overlap_ep = false;
+    asked.cuda_graphs = CudaGraphs::none;
+    if (const auto broken = check_policy(request.model, request.framework, asked)) {
       return input_error(
           "--recompute-modules", broken->detail,
           "modules that the framework and the model have, with --recompute selective");
     }
+  }
+  if (const auto broken = check_offload(request.model, request.framework, values)) {
+    return input_error(
+        "--offload-modules", broken->detail,
+        "modules that the framework and the model have and that no layer recomputes");
   }
   const bool mixed =
       c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
@@ -44,17 +66,15 @@ Status check_contradictions(const PlanRequest& request) {
                                    request.framework.name),
                        "--recompute none, selective or full");
   }
-  if (values.overlap_ep && c.has<&P::recompute>() &&
-      (values.recompute == Recompute::full || values.recompute == Recompute::mixed)) {
-    return input_error("--overlap",
-                       fmt::format("ep with --recompute {}", name_of(values.recompute)),
-                       "--recompute none or selective", "drop one of the two flags");
+  if (const auto broken = check_policy(request.model, request.framework, policy_asked(c))) {
+    return input_error(values.overlap_ep ? "--overlap" : "--cuda-graphs", broken->detail,
+                       "--recompute none or selective, without moe", "drop one of the two flags");
   }
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
   }
-  const bool v = values.schedule == ScheduleKind::dualpipe_v;
+  const bool v = runs_both_ways(values.schedule);
   if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved && c.has<&P::vpp>() &&
       (v ? values.vpp != 2 : values.vpp > 1)) {
     return input_error("--vpp",

@@ -62,7 +62,8 @@ std::string_view describe(RejectionReason reason) {
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
       return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
-             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more";
+             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more, "
+             "dualpipe an even number of 2 x pp or more";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
@@ -209,7 +210,7 @@ bool equal_chunks(const ParallelPlan& p) {
 /// Where the framework, not the user, deals the layers to stages.
 Found check_dealt_layers(const ModelSpec& model, const Framework& framework,
                          const ParallelPlan& p) {
-  if (p.vpp > 1) {
+  if (p.vpp > 1 && p.copies() == 1) {
     if (framework.any_layout || equal_chunks(p)) return {};
     return Rejection{layers_not_divisible,
                      fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
@@ -240,11 +241,36 @@ Found check_groups(const Framework& framework, const ParallelPlan& p, std::int64
                                                            microbatches, group, p.pp)};
 }
 
+/// Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
+/// dualpipe.py: num_ranks % 2 == 0, num_chunks % 2 == 0 as well. PyTorch,
+/// torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as many
+/// microbatches as stages or more.
+Found check_both_ways(const ParallelPlan& p, std::int64_t microbatches) {
+  const std::string_view name = name_of(p.schedule);
+  if (p.pp == 1) return Rejection{contradictory, fmt::format("{} needs pp > 1", name)};
+  if (p.pp % p.copies() != 0) {
+    return Rejection{contradictory,
+                     fmt::format("pp {} with dualpipe, whose ranks s and pp - 1 - s hold the same "
+                                 "two stages: it needs an even pp",
+                                 p.pp)};
+  }
+  if (microbatches < 2 * std::int64_t{p.pp}) {
+    return Rejection{microbatches_not_divisible,
+                     fmt::format("{} microbatches for {}, which needs 2 x pp {} or more",
+                                 microbatches, name, p.pp)};
+  }
+  if (microbatches % p.copies() == 0) return {};
+  return Rejection{microbatches_not_divisible,
+                   fmt::format("{} microbatches for dualpipe, which runs as many in each of two "
+                               "directions and needs an even number",
+                               microbatches)};
+}
+
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                      const ParallelPlan& p) {
   const int bare_ends =
       framework.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
-  if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
+  if (model.layers + bare_ends < p.model_stages()) {
     return Rejection{too_few_layers,
                      fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
   }
@@ -255,7 +281,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   std::int64_t sum = 0;
   for (int stage = 0; stage < p.pp; ++stage) {
     const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    if (layers < fewest_layers(framework, p.pp, p.vpp, stage)) {
+    const int chunks = p.copies() > 1 ? 1 : p.vpp;  // of the stage's own layers
+    if (layers < fewest_layers(framework, p.pp, chunks, stage)) {
       return Rejection{too_few_layers,
                        fmt::format("a stage of {} layers for vpp {}", layers, p.vpp)};
     }
@@ -266,8 +293,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
                                                 model.layers)};
   }
   const bool interleaved = p.schedule == ScheduleKind::interleaved;
-  const bool v = p.schedule == ScheduleKind::dualpipe_v;
-  if (v ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
+  const bool both_ways = runs_both_ways(p.schedule);
+  if (both_ways ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
@@ -278,15 +305,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   const std::int64_t microbatches = p.microbatches_rounded_up(job.global_batch);
   if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
   if (interleaved) return check_groups(framework, p, microbatches);
-  if (!v) return {};
-  if (p.pp == 1) return Rejection{contradictory, "dualpipev needs pp > 1"};
-  if (microbatches >= 2 * std::int64_t{p.pp}) return {};
-  // Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
-  // PyTorch, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as
-  // many microbatches as stages or more.
-  return Rejection{microbatches_not_divisible,
-                   fmt::format("{} microbatches for dualpipev, which needs 2 x pp {} or more",
-                               microbatches, p.pp)};
+  if (!both_ways) return {};
+  return check_both_ways(p, microbatches);
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {
@@ -338,6 +358,8 @@ Found check_order(const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   if (p.schedule == ScheduleKind::dualpipe_v) {
     if (!framework.dualpipe_v) return lacks("DualPipeV schedule");
+  } else if (p.schedule == ScheduleKind::dualpipe) {
+    if (!framework.dualpipe) return lacks("DualPipe schedule");
   } else if (p.vpp > 1 && !framework.interleaved) {
     return lacks("interleaved schedule");
   }
@@ -483,7 +505,7 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
 }
 
 Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
-  if (Found found = check_modules(model, framework, p)) return found;
+  if (Found found = check_policy(model, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -504,9 +526,6 @@ Found check_recompute(const ModelSpec& model, const Framework& framework, const 
     return Rejection{contradictory, fmt::format("{} entries of recomputed layers for pp {}",
                                                 p.recompute_layers.size(), p.pp)};
   }
-  if (p.overlap_ep) {
-    return lacks_of(framework, "overlap of expert communication together with full recomputation");
-  }
   for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
     const int k = p.recompute_layers[s];
     if (k < 0 || k > p.layers_per_stage[s]) {
@@ -526,11 +545,11 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 }  // namespace
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
-/// of latent attention and of grouped experts need them, a whole layer of experts cannot be
-/// repeated while its exchange overlaps another microbatch.
-std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& framework,
-                                       const ParallelPlan& p) {
+/// of latent attention and of grouped experts need them.
+std::optional<Rejection> check_policy(const ModelSpec& model, const Framework& framework,
+                                      const ParallelPlan& p) {
   using enum RecomputeModule;
+  if (Found found = check_rules(model, framework, RulePart::recomputation, p)) return found;
   const RecomputeModules& asked = p.recompute_modules;
   if (asked.empty()) return {};
   if (p.recompute != Recompute::selective) {
@@ -553,9 +572,45 @@ std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& 
   if (asked.contains(moe_act) && model.moe.experts == 0) {
     return Rejection{contradictory, "recomputation of moe_act for a model without experts"};
   }
-  if (asked.contains(moe) && p.overlap_ep) {
-    return Rejection{contradictory,
-                     "recomputation of moe while its exchange overlaps another microbatch"};
+  return {};
+}
+
+/// Source: Megatron-LM d98e8a64, core/transformer/transformer_config.py, __post_init__ (attn_proj
+/// shares its input with core_attn; nothing inside a recomputed layer of experts), and
+/// docs/user-guide/features/fine_grained_activation_offloading.md (norms cross the boundaries of
+/// graphs of layers). A fully recomputed layer keeps nothing but its input.
+std::optional<Rejection> check_offload(const ModelSpec& model, const Framework& framework,
+                                       const ParallelPlan& p) {
+  using enum OffloadModule;
+  const OffloadModules& asked = p.offload_modules;
+  const auto broken = [&](std::string why) { return Rejection{contradictory, std::move(why)}; };
+  if (asked.empty()) return {};
+  OffloadModules lacking;
+  for (const OffloadModule module : kOffloadModules) {
+    if (asked.contains(module) && !framework.offload_modules.contains(module)) {
+      lacking.insert(module);
+    }
+  }
+  if (!lacking.empty()) return lacks_of(framework, "offload of activations: " + text_of(lacking));
+  if (asked.contains(attn_proj) && !asked.contains(core_attn)) {
+    return broken("offload of attn_proj without core_attn, whose output is its input");
+  }
+  if (asked.intersects({expert_fc1, moe_act}) && model.moe.experts == 0) {
+    return broken(fmt::format("offload of {} for a model without experts", text_of(asked)));
+  }
+  if (p.recompute == Recompute::full || p.recompute == Recompute::mixed) {
+    return broken(fmt::format("offload of {} with recompute {}: its layers keep nothing of them",
+                              text_of(asked), name_of(p.recompute)));
+  }
+  if (asked.intersects({expert_fc1, moe_act}) &&
+      p.recompute_modules.contains(RecomputeModule::moe)) {
+    return broken(fmt::format("offload of {} inside recomputed moe", text_of(asked)));
+  }
+  if (asked.intersects({attn_norm, mlp_norm}) && p.cuda_graphs == CudaGraphs::layers) {
+    return broken(
+        fmt::format("offload of {} with CUDA graphs of layers, whose boundaries norms "
+                    "cross",
+                    text_of(asked)));
   }
   return {};
 }
@@ -587,7 +642,7 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
-  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v ||
+  return schedule == ScheduleKind::interleaved || runs_both_ways(schedule) ||
          framework.overlaps_every_message;
 }
 
@@ -652,6 +707,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_schedule(model, job, framework, plan)) return found;
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
+  if (Found found = check_offload(model, framework, plan)) return found;
   return check_recompute(model, framework, plan);
 }
 

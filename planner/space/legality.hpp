@@ -40,8 +40,14 @@ struct Rejection {
   std::string detail;  ///< with the numbers: "tp 3 does not divide 32 attention heads"
 };
 
-/// The rule that the plan's recomputed modules break, alone.
-[[nodiscard]] std::optional<Rejection> check_modules(const ModelSpec& model,
+/// The rule that the plan's policy of recomputation breaks, alone: its modules, and what overlap
+/// of expert communication and CUDA graphs exclude.
+[[nodiscard]] std::optional<Rejection> check_policy(const ModelSpec& model,
+                                                    const Framework& framework,
+                                                    const ParallelPlan& plan);
+
+/// The rule that the plan's offloaded activations break, alone.
+[[nodiscard]] std::optional<Rejection> check_offload(const ModelSpec& model,
                                                      const Framework& framework,
                                                      const ParallelPlan& plan);
 

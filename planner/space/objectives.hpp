@@ -24,14 +24,12 @@ enum class Preference { robust, balanced, fastest };
 /// from the defaults below; where neither has one, it stays unknown.
 struct TrainingEconomics {
   std::optional<Seconds> mtbf_per_node{};                ///< mean time between failures of one node
-  std::optional<BytesPerSecond> checkpoint_bandwidth{};  ///< of the whole job to its storage
+  std::optional<BytesPerSecond> checkpoint_bandwidth{};  ///< of the whole job to its storage; else
+                                                         ///< ClusterTopology::storage_bandwidth()
   std::optional<Seconds> restart{};        ///< from a failure until the job computes again
   std::optional<double> critical_batch{};  ///< tokens
 };
 
-/// Storage bandwidth per GPU where none is given: 2 TB/s sustained for a cluster of 24,000 GPUs.
-/// Source: Llama 3 (arXiv 2407.21783), the storage of its training cluster.
-inline constexpr BytesPerSecond kCheckpointBandwidthPerGpu{2e12 / 24e3};
 /// Assumed: 10 minutes, the restart time of Daly's examples (2006, figures 3 to 5).
 inline constexpr Seconds kRestart{600};
 

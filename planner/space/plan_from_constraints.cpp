@@ -75,6 +75,10 @@ std::string nearest_groups(const ParallelPlan& plan) {
 /// The groups of microbatches next to the plan's; what else to change where there is none.
 std::string nearest_group(const PlanRequest& request, const ParallelPlan& plan) {
   const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
+  if (runs_both_ways(plan.schedule)) {
+    const std::int64_t right = std::max(2 * std::int64_t{plan.pp}, m + m % plan.copies());
+    return fmt::format("nearest valid: --global-batch {}", right * plan.dp * plan.microbatch);
+  }
   if (!request.framework.microbatch_groups || m < plan.pp) {
     return fmt::format("nearest valid: --vpp 1, or a multiple of {} microbatches", plan.pp);
   }
@@ -149,8 +153,9 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   }
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
                                                                : ScheduleKind::one_f_one_b);
-  if (point.schedule == ScheduleKind::dualpipe_v && !pinned.has<&P::vpp>()) point.vpp = 2;
-  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  const bool both_ways = runs_both_ways(point.schedule);
+  if (both_ways && !pinned.has<&P::vpp>()) point.vpp = 2;
+  const bool grouped = point.vpp > 1 && !both_ways;
   point.microbatch_group = pinned.value_or<&P::microbatch_group>(grouped ? point.pp : 1);
   Result<int> dp = data_parallel(request, point.sharding.tp, point.sharding.cp, point.pp);
   if (!dp) return dp.error();
@@ -200,7 +205,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   if (Status counts = check_recompute_counts(pinned); !counts) return counts.error();
   if (Status lists = check_stage_lists(pinned, point.pp); !lists) return lists.error();
   const int bare_ends = request.framework.any_layout && point.pp > 1 ? 2 : 0;
-  if (std::int64_t{point.pp} * point.vpp > request.model.layers + bare_ends) {
+  if (degrees_of(request, point).model_stages() > request.model.layers + bare_ends) {
     return input_error(
         "--pp",
         fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers, point.pp,
@@ -208,7 +213,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         "at least one layer per chunk",
         fmt::format("nearest valid: --pp {}", std::max(1, request.model.layers / point.vpp)));
   }
-  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  const bool grouped = point.vpp > 1 && !runs_both_ways(point.schedule);
   if (grouped && point.microbatch_group < point.pp) {
     return input_error("--microbatch-group-size",
                        fmt::format("groups of {} microbatches", point.microbatch_group),

@@ -18,7 +18,8 @@ namespace echelon {
 inline constexpr double kLeastProbability = 0.5;
 /// … then below this one.
 inline constexpr double kLastResort = 0.05;
-/// A plan at least as likely to fit limits how slow the winner may be.
+/// A plan at least as likely to fit, without offload, limits how slow the winner may be; its step
+/// counts with the prices of its unusual features.
 inline constexpr double kSafeProbability = 0.9;
 /// The winner is at most so much slower than the fastest of those, relative.
 inline constexpr double kMostGivenUp = 0.03;
@@ -42,8 +43,10 @@ enum class UnusualFeature : std::uint8_t {
   sharded_with_tensor,    ///< FSDP together with tp
   pipeline_inside_data,   ///< rank order with pp inside dp
   partial_recomputation,  ///< some layers recomputed, others not
+  overlapped_experts,     ///< dispatch and combine beside another microbatch
+  graphs,                 ///< kernels replayed as CUDA graphs
 };
-inline constexpr std::size_t kUnusualFeatures = 9;
+inline constexpr std::size_t kUnusualFeatures = 11;
 
 struct FeaturePrice {
   UnusualFeature feature{};
@@ -65,6 +68,8 @@ inline constexpr std::array<FeaturePrice, kUnusualFeatures> kFeaturePrices = {{
     {UnusualFeature::pipeline_inside_data, "pp-inside-dp", "pp inside dp", 0.005},
     {UnusualFeature::partial_recomputation, "partial-recomputation",
      "recomputation of some layers only", 0.001},
+    {UnusualFeature::overlapped_experts, "overlap-ep", "overlap of expert communication", 0.002},
+    {UnusualFeature::graphs, "cuda-graphs", "CUDA graphs", 0.002},
 }};
 
 /// The unusual features of a plan: a set.

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "core/base/quantile.hpp"
 #include "report/validation.hpp"
 
 namespace echelon {

@@ -20,6 +20,9 @@ inline constexpr int kReportSchema = 3;
 /// asks for ("requires") and warns of ("warns").
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
+/// Of packed sequences: lengths of their documents, the mean length of the one that a token lies
+/// in, and the share of full attention that is left. The job has documents.
+[[nodiscard]] Json documents_json(const TrainingJob& job);
 /// "kind", "distribution", "bias", "spread" and "source".
 [[nodiscard]] Json memory_band_json(const MemoryBand& band);
 /// The request, with defaults filled in.

@@ -182,6 +182,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
            {"constraints", constraints_json(request.constraints)},
            {"assumptions", request.assumptions}};
   if (request.job.expert_imbalance > 1) out["expert_imbalance"] = request.job.expert_imbalance;
+  if (request.job.documents) out["document_lengths"] = documents_json(request.job);
   return out;
 }
 

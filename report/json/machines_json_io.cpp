@@ -52,7 +52,8 @@ Json described(const ClusterTopology& cluster) {
                 {"pcie_GBps", gigabytes(node.pcie)},
                 {"nics", node.nics},
                 {"nic_GBps", gigabytes(node.nic)},
-                {"cpu_memory_bytes", whole_bytes(node.cpu_memory)}}},
+                {"cpu_memory_bytes", whole_bytes(node.cpu_memory)},
+                {"storage_GBps", gigabytes(cluster.storage_bandwidth() / cluster.nodes())}}},
               {"fabric", std::move(tiers)},
               {"usd_per_gpu_hour", std::move(price)},
               {"mtbf_per_node_seconds", std::move(failures)}};

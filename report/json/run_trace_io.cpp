@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <string>
 
 #include "core/json/json_io.hpp"
 #include "core/plan/process_grid.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "report/run.hpp"
 
 namespace echelon {
@@ -77,6 +80,15 @@ std::string run_trace(const RunReport& report, const SimulatedStep& simulated) {
   }
   add_simulated(events, simulated);
   return document_of(std::move(events));
+}
+
+Status check_traceable(const PlanRequest& request, const Candidate& candidate) {
+  constexpr double kMaxInTrace = 1e6;  // 250 bytes each; Perfetto cannot open many more
+  const double instructions = instructions_of(request, candidate);
+  if (instructions <= kMaxInTrace) return Done{};
+  return input_error("trace", fmt::format("a step of about {:.2g} instructions", instructions),
+                     fmt::format("at most {:.2g}", kMaxInTrace),
+                     "use a larger microbatch or fewer chunks");
 }
 
 std::string step_trace(const SimulatedStep& simulated) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "planner/economics.hpp"
 #include "report/format.hpp"
 #include "report/plan_files.hpp"
@@ -253,6 +254,12 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
                ? fmt::format(", experts {:.3g} x unequal", request.job.expert_imbalance)
                : ""),
       "", style);
+  if (request.job.documents) {
+    const double left = request.job.document_span() / request.job.sequence;
+    out += folded(fmt::format("packed with documents of {}: {} of full attention left",
+                              printable(request.job.documents->text), percent(left)),
+                  "", style);
+  }
   return out;
 }
 
@@ -280,12 +287,12 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
             : "no: too many microbatches; the step is that of the closed form",
         "simulated  ", style);
   }
-  out += folded(
-      fmt::format("{} = {} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {} "
-                  "(dense {})",
-                  painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
-                  teraflops(peak), name_of(request.job.precision.compute)),
-      "MFU        ", style);
+  out += folded(fmt::format("{} = {} TFLOP/s per GPU ({}) of {} "
+                            "(dense {})",
+                            painted(percent(p.mfu), Paint::bold, style),
+                            teraflops(p.model_flops_per_gpu), flops_formula(request.job),
+                            teraflops(peak), name_of(request.job.precision.compute)),
+                "MFU        ", style);
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);
   if (!money.empty()) out += folded(money, "training   ", style);

@@ -1,6 +1,7 @@
 // The measurements of a run versus its prediction.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -158,6 +159,13 @@ std::string memory_table(const RunReport& report, const TextStyle& style) {
         fmt::format("The operating system saw at most {} in all.", with_gib(report.process_peak)),
         "", style);
   }
+  if (report.checkpoint_copy > Bytes{}) {
+    text +=
+        folded(fmt::format("Asynchronous checkpoints keep a copy of {} per rank in host memory, "
+                           "besides these parts.",
+                           with_gib(report.checkpoint_copy)),
+               "", style);
+  }
   return text;
 }
 
@@ -196,6 +204,28 @@ std::string end_text(const RunReport& report, const TextStyle& style) {
   return text + "\n" + described(report.plan.plan, style) + "\n";
 }
 
+/// The slowest rank, and what it costs the others.
+std::string straggler_text(const RunReport& report, const TextStyle& style) {
+  if (report.rank_times.size() < 2 || !report.measured) return "";
+  const auto slowest =
+      std::max_element(report.rank_times.begin(), report.rank_times.end(),
+                       [](const RankTime& a, const RankTime& b) { return a.behind < b.behind; });
+  const double share = slowest->behind / report.measured->time.total();
+  constexpr double kMatters = 0.05;  // of a step
+  std::string text =
+      share >= kMatters
+          ? fmt::format(
+                "Straggler: rank {} computes {} a step, {} more than the median of its "
+                "stage; that costs {} of the step.",
+                slowest->rank, duration(slowest->computes), duration(slowest->behind),
+                percent(share))
+          : fmt::format(
+                "No straggler: the slowest rank, {}, computes {} a step longer than the "
+                "median of its stage.",
+                slowest->rank, duration(slowest->behind));
+  return folded(text, "", style);
+}
+
 }  // namespace
 
 std::string step_line(const RunStep& step, std::int64_t of) {
@@ -232,6 +262,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
   if (!report.steps.empty()) text += steps_table(report, style);
   if (report.measured) {
     text += time_table(report, style) + band_text(report, style);
+    text += straggler_text(report, style);
     text += stages_table(report, style);
     text += instruction_table(report, simulated, style);
     text += memory_table(report, style);
@@ -241,7 +272,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
     for (const std::string& sentence : report.advice) text += folded(sentence + ".", "  ", style);
   }
   const bool same = report.schedule_hash == report.executed_hash;
-  if (report.end == RunReport::End::completed) {
+  if (report.end == RunReport::End::completed && !report.steps.empty()) {
     text +=
         "\n" +
         folded(same ? "Every step executed the plan's program: hash " + report.executed_hash + "."

@@ -76,7 +76,14 @@ class MessageCommunicator final : public Communicator {
 };
 
 void MessageCommunicator::wait_all(const Call& call) {
-  messages_->wait([&] { return describe(group_, call) + " in the " + where_; });
+  messages_->wait([&] {
+    WaitDescription wait(describe(group_, call) + " in the " + where_);
+    for (int member = 0; member < size(); ++member) {
+      const bool awaited = call.is_collective() ? member != rank_ : member == call.other;
+      if (awaited) wait.missing.push_back(group_.rank(member));
+    }
+    return wait;
+  });
 }
 
 /// All members announce their calls; afterwards `headers_` holds them, with data that fit.

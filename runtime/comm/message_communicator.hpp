@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "runtime/comm/call.hpp"
 #include "runtime/comm/communicator.hpp"
+#include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
 
@@ -23,8 +23,9 @@ class Messages {
   /// Starts to gather a block of `bytes` from each member; this member's block is already in place.
   virtual void gather(std::byte* blocks, std::int64_t bytes) = 0;
   /// Waits until all started transfers are complete. Throws when the run stops or its deadline
-  /// passes.
-  virtual void wait(const std::function<std::string()>& waiting) = 0;
+  /// passes. `waiting` names the ranks that may be missing; an implementation that knows them more
+  /// exactly says so.
+  virtual void wait(const DescribeWait& waiting) = 0;
   /// No started transfer uses memory any more, also after wait() threw.
   [[nodiscard]] virtual bool idle() const = 0;
 };

@@ -60,7 +60,7 @@ class ThreadGroup {
   void take_pieces(SharedWork& work);
   void do_piece(const SharedWork& work, std::int64_t piece);
   void copy_piece(int from, std::int64_t from_at, int to, std::int64_t to_at, std::int64_t bytes);
-  [[nodiscard]] std::string waiting(int member);
+  [[nodiscard]] WaitDescription waiting(int member);
 
   const Group group_;
   Monitor monitor_;
@@ -157,7 +157,7 @@ void ThreadGroup::wait_for_the_others(int member) {
   }
 }
 
-std::string ThreadGroup::waiting(int member) {
+WaitDescription ThreadGroup::waiting(int member) {
   const Call& call = place(member).call;
   std::vector<int> missing;
   for (int each = 0; each < size(); ++each) {
@@ -165,7 +165,9 @@ std::string ThreadGroup::waiting(int member) {
       missing.push_back(each);
     }
   }
-  return describe_wait(group_, call, missing);
+  const std::string text = describe_wait(group_, call, missing);
+  for (int& each : missing) each = group_.rank(each);
+  return {text, std::move(missing)};
 }
 
 void ThreadGroup::take_pieces(SharedWork& work) {

@@ -85,6 +85,7 @@ class ThreadWorld final : public World {
   [[nodiscard]] Communicator& at(int rank, GroupRole role) override {
     return *ends_.at(static_cast<std::size_t>(rank))[static_cast<std::size_t>(role)];
   }
+  [[nodiscard]] StatusLink* status_link() override { return nullptr; }
 
  private:
   std::vector<int> ranks_;

@@ -11,6 +11,7 @@
 #include "core/plan/parallel_plan.hpp"
 #include "runtime/comm/call.hpp"
 #include "runtime/threads/run_threads.hpp"
+#include "runtime/threads/watchdog.hpp"
 
 namespace echelon {
 
@@ -58,6 +59,8 @@ class World {
   [[nodiscard]] virtual const std::vector<int>& local_ranks() const = 0;
   /// The communicator of a local rank. Lives as long as the world.
   [[nodiscard]] virtual Communicator& at(int rank, GroupRole role) = 0;
+  /// The link between the watchdogs of its processes; null if all ranks are in this one.
+  [[nodiscard]] virtual StatusLink* status_link() = 0;
 };
 
 /// All ranks are threads of this process, members of `run_threads`, which outlives the world.

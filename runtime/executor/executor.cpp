@@ -14,6 +14,12 @@ namespace {
 
 constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(queue); }
 
+/// For RunThreads::set_activity: steps in their order, in each its instructions, then its end.
+constexpr std::uint64_t order_of(std::int64_t step, std::uint32_t instruction) {
+  return (static_cast<std::uint64_t>(step + 1) << 24) | instruction;
+}
+constexpr std::uint32_t kEndOfStep = (1U << 24) - 1;
+
 /// Each once, after the instructions it waits for and the earlier ones of its queue.
 void check_order(const Program& program, const std::vector<std::uint32_t>& order) {
   EXPECTS(order.size() == program.instructions.size(), "an order of all instructions");
@@ -87,18 +93,22 @@ void Executor::add_threads() {
         std::iota(rank.order.begin(), rank.order.end(), 0U);
       }
       check_order(rank.prepared.program, rank.order);
-      run_threads_.add(fmt::format("rank {}", rank.times.rank), [this, &rank] {
-        std::int64_t step = 0;
-        do run_in_order(rank, step);
-        while (end_step(rank, step++));
-      });
+      run_threads_.add(
+          fmt::format("rank {}", rank.times.rank),
+          [this, &rank] {
+            std::int64_t step = 0;
+            do run_in_order(rank, step);
+            while (end_step(rank, step++));
+          },
+          rank.times.rank);
       continue;
     }
     for (std::size_t queue = 0; queue < kQueues; ++queue) {
       if (rank.prepared.queue_programs[queue].ids.empty()) continue;
       const auto which = static_cast<Queue>(queue);
-      run_threads_.add(fmt::format("rank {} {}", rank.times.rank, name_of(which)),
-                       [this, &rank, which] { run_rank_queue(rank, which); });
+      run_threads_.add(
+          fmt::format("rank {} {}", rank.times.rank, name_of(which)),
+          [this, &rank, which] { run_rank_queue(rank, which); }, rank.times.rank);
     }
   }
 }
@@ -118,7 +128,7 @@ void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
     const Instruction& i = rank.prepared.program.instructions[queue_program.ids[k]];
     at.assign(prefix).append(rank.prepared.names[i.id]);
     wait(rank, queue_program.waits[k], at);
-    run_threads_.set_activity(at);
+    run_threads_.set_activity(at, order_of(step, i.id));
     execute(rank, i, step);
     state.monitor.change(
         [&] { state.done.store(static_cast<std::uint32_t>(k + 1), std::memory_order_release); });
@@ -131,7 +141,7 @@ void Executor::run_in_order(Rank& rank, std::int64_t step) {
   for (const std::uint32_t id : rank.order) {
     const Instruction& i = rank.prepared.program.instructions[id];
     at.assign(prefix).append(rank.prepared.names[i.id]);
-    run_threads_.set_activity(at);
+    run_threads_.set_activity(at, order_of(step, id));
     execute(rank, i, step);
   }
 }
@@ -207,6 +217,11 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
   if (!last_queue) {
     run_threads_.set_activity(
         fmt::format("step {} is over on this queue", options_.first_step + step));
+    if (!run_threads_.directed())
+      rank.over.await([&] { return rank.ended == members || rank.step > step; });
+    // What on_step_end waits for has deadlines of its own, which may be longer: a checkpoint's.
+    constexpr Seconds kNoDeadline{30.0 * 24 * 3600};
+    const LongWait patient(kNoDeadline);
     rank.over.await([&] { return rank.step > step; });
     return !rank.last;
   }
@@ -216,7 +231,8 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
                      fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
                                  describe(rank.times.rank, *first_irregular)));
   }
-  run_threads_.set_activity(fmt::format("step {} is issued", options_.first_step + step));
+  run_threads_.set_activity(fmt::format("step {} is issued", options_.first_step + step),
+                            order_of(step, kEndOfStep));
   device_.end_step(rank.times.rank, rank.timed ? &rank.times : nullptr);
   for (const InstructionSpan& span : rank.times.spans)
     rank.times.end = std::max(rank.times.end, span.end);

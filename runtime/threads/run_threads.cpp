@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/base/expects.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 namespace {
 
 /// Number of the calling thread among its RunThreads; none for other threads.
 thread_local std::optional<int> this_member;
+thread_local std::optional<Seconds> long_wait;
 
 /// How long a wait spins. Sleeping and being woken takes some 5 to 50 us on Linux, so spinning at
 /// most doubles a wait.
@@ -27,14 +30,32 @@ void pause_a_moment() {
 #endif
 }
 
-std::string in_words(const std::function<std::string()>& waiting) {
-  return waiting ? ": " + waiting() : std::string();
+std::string in_words(const DescribeWait& waiting) {
+  return waiting ? ": " + waiting().text : std::string();
+}
+
+/// How long a wait lasts before it is described for others, and the longest time that counts at
+/// once: a process that was stopped and continued has not waited meanwhile.
+std::chrono::duration<double> slice_of(const std::optional<Seconds>& deadline) {
+  constexpr double kLongest = 1;
+  return std::chrono::duration<double>(deadline ? std::min(kLongest, deadline->in(kSecond) / 4)
+                                                : kLongest);
 }
 
 }  // namespace
 
-void RunThreads::add(std::string name, std::function<void()> work) {
+LongWait::LongWait(Seconds limit) : before_(std::exchange(long_wait, limit)) {}
+
+LongWait::~LongWait() { long_wait = before_; }
+
+std::optional<Seconds> RunThreads::deadline() const {
+  if (!deadline_) return {};
+  return std::max(*deadline_, long_wait.value_or(*deadline_));
+}
+
+void RunThreads::add(std::string name, std::function<void()> work, std::optional<int> rank) {
   Member& member = members_.emplace_back();
+  member.rank = rank;
   member.name = std::move(name);
   member.work = std::move(work);
   member.ready = nullptr;
@@ -59,6 +80,7 @@ void RunThreads::run() {
 void RunThreads::run_member(int number) {
   this_member = number;
   Member& self = *std::next(members_.begin(), number);
+  self.since.store(steady_now().in(kSecond), std::memory_order_relaxed);
   try {
     if (directed()) {
       std::unique_lock lock(mutex_);
@@ -106,17 +128,20 @@ RunFailure RunThreads::failure() const {
 }
 
 void RunThreads::hang(const std::string& what) {
+  const std::string accused = accuser_ ? accuser_() : std::string();
   std::string all;
   {
     const std::lock_guard lock(mutex_);
     if (this_member) {
       Member& self = *std::next(members_.begin(), *this_member);
       self.waiting = nullptr;  // `what` says it
+      self.noted.reset();
       all = " of " + self.name;
     }
     all += what + whereabouts();
   }
-  stop(RunFailure::Kind::hang, "no progress within the deadline" + all);
+  stop(RunFailure::Kind::hang,
+       (accused.empty() ? "" : accused + "; ") + "no progress within the deadline" + all);
 }
 
 void RunThreads::rethrow() {
@@ -128,10 +153,30 @@ void RunThreads::rethrow() {
   std::rethrow_exception(why);
 }
 
-void RunThreads::set_activity(const std::string& what) {
+void RunThreads::set_activity(const std::string& what, std::uint64_t order) {
   EXPECTS(this_member, "only run threads have an activity");
+  Member& self = *std::next(members_.begin(), *this_member);
+  if (log_ && self.rank) log_({*self.rank, self.name, order, what, {}});
+  self.since.store(steady_now().in(kSecond), std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
-  std::next(members_.begin(), *this_member)->at = what;
+  self.at = what;
+  if (order != 0) self.order = order;
+}
+
+void RunThreads::note_wait(const DescribeWait& waiting) {
+  if (!this_member || !waiting) return;
+  WaitDescription now = waiting();
+  Member& self = *std::next(members_.begin(), *this_member);
+  std::string at;
+  std::uint64_t order = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (self.noted && self.noted->text == now.text) return;
+    self.noted = now;
+    at = self.at + ", " + now.text;
+    order = self.order;
+  }
+  if (log_ && self.rank) log_({*self.rank, self.name, order, at, now.missing});
 }
 
 std::string RunThreads::whereabouts() {
@@ -139,9 +184,10 @@ std::string RunThreads::whereabouts() {
   for (const Member& member : members_) {
     if (member.over) continue;
     text += "\n  " + member.name + ": " + (member.at.empty() ? "-" : member.at);
+    if (member.noted) text += ", " + member.noted->text;
     if (member.waiting == nullptr || !*member.waiting) continue;
     try {
-      text += ", " + (*member.waiting)();
+      text += ", " + (*member.waiting)().text;
     } catch (const std::exception&) {  // a device that is asked what it does may be broken
     }
   }
@@ -172,8 +218,7 @@ void RunThreads::schedule_next() {
 }
 
 bool RunThreads::wait_directed(std::unique_lock<std::mutex>& lock,
-                               const std::function<bool()>& ready,
-                               const std::function<std::string()>& waiting) {
+                               const std::function<bool()>& ready, const DescribeWait& waiting) {
   if (failure_) return false;
   const int number = *this_member;
   Member& self = *std::next(members_.begin(), number);
@@ -186,6 +231,29 @@ bool RunThreads::wait_directed(std::unique_lock<std::mutex>& lock,
   return failure_ == nullptr;
 }
 
+/// Marks the member as sleeping during its lifetime.
+class RunThreads::Asleep {
+ public:
+  explicit Asleep(RunThreads& run_threads) : run_threads_(run_threads) {
+    if (!this_member) return;
+    self_ = &*std::next(run_threads.members_.begin(), *this_member);
+    self_->waits.store(true);
+  }
+  ~Asleep() {
+    if (self_ == nullptr) return;
+    self_->waits.store(false);
+    self_->since.store(steady_now().in(kSecond), std::memory_order_relaxed);
+    const std::lock_guard lock(run_threads_.mutex_);
+    self_->noted.reset();
+  }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+
+ private:
+  RunThreads& run_threads_;
+  Member* self_ = nullptr;
+};
+
 /// Publishes what a member waits for, for the reports of others, during its lifetime.
 class RunThreads::WaitNote {
  public:
@@ -195,7 +263,7 @@ class RunThreads::WaitNote {
   }
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
-  void show(const std::function<std::string()>* waiting) {
+  void show(const DescribeWait* waiting) {
     noted_ = true;
     if (!this_member) return;
     const std::lock_guard lock(run_threads_.mutex_);
@@ -208,15 +276,21 @@ class RunThreads::WaitNote {
   bool noted_ = false;
 };
 
-void RunThreads::poll(const std::function<bool()>& ready,
-                      const std::function<std::string()>& waiting) {
+void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& waiting) {
   EXPECTS(!directed(), "directed threads wait at monitors only");
-  const auto start = std::chrono::steady_clock::now();
+  using Time = std::chrono::duration<double>;
+  const std::optional<Seconds> limit = deadline();
+  const Time slice = slice_of(deadline_);
+  auto last = std::chrono::steady_clock::now();
+  Time waited{};
+  std::optional<Asleep> asleep;
   WaitNote shown(*this);
   while (!ready()) {
     if (stopping()) rethrow();
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if (deadline_ && waited > std::chrono::duration<double>(deadline_->in(kSecond))) {
+    const auto now = std::chrono::steady_clock::now();
+    waited += std::min<Time>(now - last, slice);
+    last = now;
+    if (limit && waited > Time(limit->in(kSecond))) {
       hang(in_words(waiting));
       rethrow();
     }
@@ -224,8 +298,9 @@ void RunThreads::poll(const std::function<bool()>& ready,
     if (waited < 4 * kAwake) {
       std::this_thread::yield();
     } else {
+      if (!asleep) asleep.emplace(*this);
       if (!shown.shown()) shown.show(&waiting);
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 8, 4 * kAwake));
+      std::this_thread::sleep_for(std::min<Time>(waited / 8, 4 * kAwake));
     }
   }
 }
@@ -269,8 +344,7 @@ void Monitor::spin(std::unique_lock<std::mutex>& lock, const std::function<bool(
   spins_in_vain_ = 0;
 }
 
-void Monitor::await(const std::function<bool()>& ready,
-                    const std::function<std::string()>& waiting) {
+void Monitor::await(const std::function<bool()>& ready, const DescribeWait& waiting) {
   std::unique_lock lock(mutex());
   if (run_threads_.directed()) {
     const bool turn = run_threads_.wait_directed(lock, ready, waiting);
@@ -280,16 +354,26 @@ void Monitor::await(const std::function<bool()>& ready,
   }
   if (run_threads_.spins_) spin(lock, ready);
   const auto over = [&] { return ready() || run_threads_.stopping(); };
-  if (!run_threads_.deadline_) {
-    changed_.wait(lock, over);
-  } else if (!changed_.wait_for(
-                 lock, std::chrono::duration<double>(run_threads_.deadline_->in(kSecond)), over)) {
-    const std::string what = in_words(waiting);
-    lock.unlock();
-    run_threads_.hang(what);
-  }
+  if (!over()) sleep(lock, over, waiting);
   if (lock.owns_lock()) lock.unlock();
   if (run_threads_.stopping()) run_threads_.rethrow();
+}
+
+/// Under the lock; a hang releases it.
+void Monitor::sleep(std::unique_lock<std::mutex>& lock, const std::function<bool()>& over,
+                    const DescribeWait& waiting) {
+  const RunThreads::Asleep asleep(run_threads_);
+  const std::optional<Seconds> limit = run_threads_.deadline();
+  const auto slice = slice_of(run_threads_.deadline_);
+  auto waited = slice;
+  for (; !changed_.wait_for(lock, slice, over); waited += slice) {
+    if (limit && waited.count() >= limit->in(kSecond)) {
+      const std::string what = in_words(waiting);
+      lock.unlock();
+      return run_threads_.hang(what);
+    }
+    run_threads_.note_wait(waiting);
+  }
 }
 
 void Monitor::await_uninterruptibly(const std::function<bool()>& ready) {

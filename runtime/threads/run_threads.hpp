@@ -15,11 +15,34 @@
 #include <vector>
 
 #include "core/base/units.hpp"
+#include "core/run/rank_status.hpp"
 #include "runtime/threads/failure.hpp"
 
 namespace echelon {
 
 class Monitor;
+
+/// While it exists, waits of the calling thread may last this long, if that is longer than the
+/// run's deadline: for work whose duration the deadline does not foresee, such as checkpoints.
+class LongWait {
+ public:
+  explicit LongWait(Seconds limit);
+  ~LongWait();
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+ private:
+  std::optional<Seconds> before_;
+};
+
+/// What a member waits for, and the ranks that have not arrived (none: it waits for itself).
+struct WaitDescription {
+  WaitDescription(std::string what, std::vector<int> absent = {})  // NOLINT: text is one
+      : text(std::move(what)), missing(std::move(absent)) {}
+  std::string text;
+  std::vector<int> missing;
+};
+using DescribeWait = std::function<WaitDescription()>;
 
 /// Threads that start together and stop together: an exception in one wakes all others, whose next
 /// wait throws as well. In a *directed* run one thread runs at a time, and `pick_next` chooses
@@ -37,8 +60,8 @@ class RunThreads {
   RunThreads(const RunThreads&) = delete;
   RunThreads& operator=(const RunThreads&) = delete;
 
-  /// Adds a member; `name` appears in messages ("rank 3 compute").
-  void add(std::string name, std::function<void()> work);
+  /// Adds a member; `name` appears in messages ("rank 3 compute"), `rank` in progress().
+  void add(std::string name, std::function<void()> work, std::optional<int> rank = {});
   /// Runs all members to completion. Throws the first failure.
   void run();
   /// Stops the run from any thread, for instance a signal handler's.
@@ -48,23 +71,44 @@ class RunThreads {
   /// The first failure; only while stopping().
   [[nodiscard]] RunFailure failure() const;
   [[nodiscard]] bool directed() const { return static_cast<bool>(pick_next_); }
-  /// Current activity of the calling member, for the message of a hang. Cheap; called per
-  /// instruction.
-  void set_activity(const std::string& what);
+  /// Current activity of the calling member, for the message of a hang; `order`: its place in the
+  /// run. Cheap; called per instruction.
+  void set_activity(const std::string& what, std::uint64_t order = 0);
+  /// The ranks of the members, ascending.
+  [[nodiscard]] std::vector<RankProgress> progress();
+  /// Names the rank that holds up the run ("" if unknown), for the message of a hang. Set while no
+  /// member runs.
+  void set_accuser(std::function<std::string()> accuser) { accuser_ = std::move(accuser); }
+  /// Receives every activity and wait of a member with a rank. Set while no member runs.
+  struct LogEntry {
+    int rank;
+    const std::string& member;
+    std::uint64_t order;
+    const std::string& what;
+    const std::vector<int>& missing;  ///< ranks that it waits for
+  };
+  using Log = std::function<void(const LogEntry&)>;
+  void set_log(Log log) { log_ = std::move(log); }
   /// For events without a monitor, such as messages of other processes: polls `ready()` with
   /// increasing back-off. Throws when the run stops or the deadline passes; `waiting` as in
   /// Monitor::await, but other threads may call it meanwhile to report what every member was doing.
-  void poll(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
+  void poll(const std::function<bool()>& ready, const DescribeWait& waiting = {});
 
  private:
   friend class Monitor;
   class WaitNote;
+  class Asleep;
   struct Member {
     std::string name;
     std::function<void()> work;
-    std::string at;                               ///< guarded by mutex_
-    const std::function<bool()>* ready;           ///< condition it waits for; null: none
-    const std::function<std::string()>* waiting;  ///< its description, or null; guarded by mutex_
+    std::optional<int> rank;
+    std::string at;                        ///< guarded by mutex_
+    std::uint64_t order = 0;               ///< of `at`; guarded by mutex_
+    std::optional<WaitDescription> noted;  ///< a wait that lasts; guarded by mutex_
+    std::atomic<bool> waits = false;       ///< sleeps
+    std::atomic<double> since = 0;         ///< seconds of the steady clock: last progress
+    const std::function<bool()>* ready;    ///< condition it waits for; null: none
+    const DescribeWait* waiting;           ///< its description, or null; guarded by mutex_
     bool over = false;
     std::condition_variable turn;  ///< directed runs
   };
@@ -74,16 +118,22 @@ class RunThreads {
   [[nodiscard]] std::exception_ptr with_whereabouts(std::exception_ptr why);
   /// False when the run stops.
   [[nodiscard]] bool wait_directed(std::unique_lock<std::mutex>& lock,
-                                   const std::function<bool()>& ready,
-                                   const std::function<std::string()>& waiting);
+                                   const std::function<bool()>& ready, const DescribeWait& waiting);
   void schedule_next();  ///< directed: picks the next member
   /// Stops the run because the calling member waited too long for `what`.
   void hang(const std::string& what);
   [[noreturn]] void rethrow();
   [[nodiscard]] std::string whereabouts();
+  /// The member's wait has lasted for a while. `waiting` is evaluated without mutex_.
+  void note_wait(const DescribeWait& waiting);
+
+  /// Longest wait of the calling thread.
+  [[nodiscard]] std::optional<Seconds> deadline() const;
 
   std::optional<Seconds> deadline_;
   PickNext pick_next_;
+  std::function<std::string()> accuser_;
+  Log log_;
   mutable std::mutex mutex_;
   std::list<Member> members_;
   std::mutex monitors_mutex_;     ///< locked before a monitor's own
@@ -122,7 +172,7 @@ class Monitor {
   /// Returns when `ready()`, evaluated under the lock, is true. Throws when the run stops. When the
   /// deadline passes it stops the run with a hang that reports what every member was doing and what
   /// this one was `waiting` for (also evaluated under the lock).
-  void await(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
+  void await(const std::function<bool()>& ready, const DescribeWait& waiting = {});
   /// The same for events that are certain to come soon; also waits while the run is stopping. Never
   /// throws.
   void await_uninterruptibly(const std::function<bool()>& ready);
@@ -131,6 +181,8 @@ class Monitor {
   friend class RunThreads;
   std::mutex& mutex() { return run_threads_.directed() ? run_threads_.mutex_ : own_; }
   void spin(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
+  void sleep(std::unique_lock<std::mutex>& lock, const std::function<bool()>& over,
+             const DescribeWait& waiting);
 
   RunThreads& run_threads_;
   std::mutex own_;

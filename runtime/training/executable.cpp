@@ -31,9 +31,11 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        fmt::format("{} 1", field.label),
                        "this runtime executes tp, pp, vpp, dp and ZeRO");
   }
-  if (plan.schedule == ScheduleKind::dualpipe_v) {
+  if (runs_both_ways(plan.schedule)) {
     return input_error(where,
-                       "schedule dualpipev, whose first rank holds the embedding and the head",
+                       fmt::format("schedule {}, whose first rank holds the embedding and the "
+                                   "head",
+                                   name_of(plan.schedule)),
                        "gpipe, 1f1b, interleaved or zb-h1",
                        "this runtime places the chunks of a rank pp stages apart");
   }
@@ -45,6 +47,16 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
     return input_error(where, "recomputed modules " + text_of(plan.recompute_modules),
                        "recompute none, selective, full or mixed",
                        "this runtime recomputes the attention core or whole layers");
+  }
+  if (!plan.offload_modules.empty()) {
+    return input_error(where, "offloaded activations " + text_of(plan.offload_modules),
+                       "a plan without --offload-modules",
+                       "this runtime keeps activations on the device");
+  }
+  if (file.job.documents) {
+    return input_error(where, "documents packed into sequences",
+                       "a plan without --document-lengths",
+                       "this runtime's attention runs over whole sequences");
   }
   if (!file.job.flash_attention) {
     return input_error(where, "attention that keeps its sequence x sequence matrix",

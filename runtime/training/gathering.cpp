@@ -10,6 +10,7 @@
 
 #include "core/plan/process_grid.hpp"
 #include "runtime/training/measured_step.hpp"
+#include "runtime/training/rank_times.hpp"
 
 namespace echelon {
 namespace {
@@ -48,9 +49,12 @@ StepTimes unpacked(const double* from, std::size_t spans, int rank, int pipeline
   return times;
 }
 
-/// Memory of the process, and its view of the machine's cores.
-constexpr std::size_t kProcess = kMemoryParts.size();
-constexpr std::size_t kUse = kProcess + 1;
+/// Memory of the process, its copy of a checkpoint, its own computing, and its view of the
+/// machine's cores.
+constexpr std::size_t kComputes = kMemoryParts.size();
+constexpr std::size_t kProcess = kComputes + 1;
+constexpr std::size_t kCopy = kProcess + 1;
+constexpr std::size_t kUse = kCopy + 1;
 constexpr std::size_t kRankNumbers = kUse + ProcessUse::kNumbers;
 
 /// As text, for the report.
@@ -120,7 +124,10 @@ void gather_measurements(Communicator& all, const RankMeasurements& own, const S
 
   std::vector<double> numbers;
   for (const NamedMemory& each : kMemoryParts) numbers.push_back((own.held.*each.part).in(kByte));
+  const Program& program = schedule.programs[static_cast<std::size_t>(own.pipeline_rank)];
+  numbers.push_back(own_compute(program, own.steps).in(kSecond));
   numbers.push_back(own.process_peak.in(kByte));
+  numbers.push_back(own.checkpoint_copy.in(kByte));
   for (const double number : own.use.numbers()) numbers.push_back(number);
   const std::vector<double> of_all = gathered(all, numbers, Element::f64);
 
@@ -145,13 +152,22 @@ void gather_measurements(Communicator& all, const RankMeasurements& own, const S
     for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
       of_rank.*kMemoryParts[part].part = Bytes{from[part]};
     report.process_peak += Bytes{from[kProcess]};
+    report.checkpoint_copy = std::max(report.checkpoint_copy, Bytes{from[kCopy]});
     const auto stage = static_cast<std::size_t>(grid.coordinates(static_cast<int>(rank)).pp);
+    report.rank_times.push_back({.rank = static_cast<int>(rank),
+                                 .stage = static_cast<int>(stage),
+                                 .computes = Seconds{from[kComputes]},
+                                 .behind = {}});
     if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;
     measured.peak = std::max(measured.peak, of_rank.total());
   }
   measured.peak_reserved = measured.peak;
   if (const auto use = core_use(processes)) tell_use(*use, own.measured_steps, report);
-  if (!chosen) return;
+  if (!chosen) {
+    report.rank_times.clear();
+    return;
+  }
+  compare_ranks(report.rank_times);
 
   std::vector<StepTimes> of_ranks;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -18,8 +18,9 @@ struct RankMeasurements {
   int pipeline_rank = 0;  ///< which program it ran
   std::vector<StepTimes> steps;
   MemoryBreakdown held;
-  Bytes process_peak;  ///< 0 but for one rank of each process
-  ProcessUse use;      ///< the same, while so many steps were measured
+  Bytes checkpoint_copy;  ///< host memory for asynchronous checkpoints
+  Bytes process_peak;     ///< 0 but for one rank of each process
+  ProcessUse use;         ///< the same, while so many steps were measured
   std::int64_t measured_steps = 0;
   const Record& record;
 };

@@ -6,11 +6,10 @@
 
 namespace echelon {
 
-double LearningRate::at(std::int64_t step) const {
-  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+double LearningRate::at(double step) const {
+  if (step < warmup) return peak * (step + 1) / warmup;
   if (step >= total) return min;
-  const double done = static_cast<double>(step - warmup) /
-                      static_cast<double>(std::max<std::int64_t>(1, total - warmup));
+  const double done = (step - warmup) / std::max(1.0, total - warmup);
   return min + 0.5 * (peak - min) * (1 + std::cos(std::numbers::pi * done));
 }
 

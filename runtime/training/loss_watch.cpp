@@ -17,14 +17,26 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
+/// The optimizer does nothing where the norm is not finite (Kernels::clip_scale).
+LossWatch::Assessment LossWatch::not_finite(double loss, double gradient_norm) {
+  const bool of_loss = !std::isfinite(loss);
+  const std::string what =
+      fmt::format("the {} is {}", of_loss ? "loss" : "gradient norm",
+                  std::isnan(of_loss ? loss : gradient_norm) ? "NaN" : "infinite");
+  if (std::isfinite(gradient_norm)) return {Level::diverged, what};
+  ++in_a_row_;
+  if (in_a_row_ <= max_skipped_) {
+    ++skipped_;
+    return {Level::skipped, what + ": the step was skipped"};
+  }
+  if (max_skipped_ == 0) return {Level::diverged, what};
+  return {Level::diverged, fmt::format("{}, in {} steps in a row; --max-skipped-steps allows {}",
+                                       what, in_a_row_, max_skipped_)};
+}
+
 LossWatch::Assessment LossWatch::assess(double loss, double gradient_norm) {
-  if (!std::isfinite(loss)) {
-    return {Level::diverged, fmt::format("the loss is {}", std::isnan(loss) ? "NaN" : "infinite")};
-  }
-  if (!std::isfinite(gradient_norm)) {
-    return {Level::diverged,
-            fmt::format("the gradient norm is {}", std::isnan(gradient_norm) ? "NaN" : "infinite")};
-  }
+  if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return not_finite(loss, gradient_norm);
+  in_a_row_ = 0;
   if (!first_) first_ = loss;
   if (loss > kHopeless && loss > kTimesTheFirst * *first_) {
     return {Level::diverged, fmt::format("the loss is {:.3g}, {:.1g} times that of the first step",

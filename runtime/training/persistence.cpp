@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <type_traits>
@@ -10,11 +11,11 @@
 #include "runtime/io/weights/checkpoint_layout.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/model/initial.hpp"
+#include "runtime/training/disk_space.hpp"
 
 namespace echelon {
 namespace {
 
-constexpr int kCheckpointsKept = 2;
 constexpr std::size_t kLossesKept = 20;
 
 template <class T>
@@ -27,6 +28,13 @@ StateFormat format_of() {
   if (kHasMaster<T>) format.master = Number<Wide<T>>::kElement;
   format.moment = Number<Wide<T>>::kElement;
   return format;
+}
+
+Seconds longest_wait_of(const RunSettings& settings, std::int64_t bytes) {
+  constexpr Seconds kLeast{60};
+  constexpr double kSlowDisk = 20e6;  // bytes per second, of all ranks together: a worn USB disk
+  return std::max(kLeast, settings.timeout.value_or(kLeast)) +
+         Seconds{static_cast<double>(bytes) / kSlowDisk};
 }
 
 /// The states this rank owns: of replicated states only those of the first rank.
@@ -72,8 +80,11 @@ class Filling {
 
 template <class T>
 CheckpointGroup group_of(int rank, int ranks, Processor<T>& processor,
-                         const std::function<bool(bool)>& agree) {
-  CheckpointGroup group{.member = rank, .members = ranks, .agree = agree, .read = {}};
+                         const typename Persistence<T>::Exchange& exchange) {
+  CheckpointGroup group;
+  group.member = rank;
+  group.members = ranks;
+  group.exchange = exchange;
   if (!processor.in_host_memory()) {
     group.read = [&](const void* from, void* host, std::int64_t bytes) {
       processor.read(from, host, bytes);
@@ -85,8 +96,11 @@ CheckpointGroup group_of(int rank, int ranks, Processor<T>& processor,
 }  // namespace
 
 template <class T>
-Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings)
-    : plan_(plan), settings_(settings) {}
+Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings, const Disk& disk)
+    : plan_(plan),
+      settings_(settings),
+      disk_(disk),
+      longest_wait_(longest_wait_of(settings, checkpoint_bytes(plan.model, format_of<T>()))) {}
 
 template <class T>
 RunIdentity Persistence<T>::identity() const {
@@ -100,38 +114,30 @@ RunIdentity Persistence<T>::identity() const {
   return run;
 }
 
+/// A run that is not to resume needs a folder without checkpoints.
 template <class T>
-Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& notify) {
-  if (!settings_.export_to.empty()) {
-    HuggingFaceNames names{};
-    const Result<std::string> form = huggingface_config(plan_.model, Number<T>::kElement, names);
-    if (!form) return form.error();
-  }
-  if (!settings_.init_from.empty() && !settings_.resume) {
-    Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
-    if (!opened) {
-      Error error = opened.error();
-      error.where = "--init-from: " + error.where;
-      return error;
-    }
-    given_ = *std::move(opened);
-  }
-  if (!settings_.resume) {
-    if (settings_.checkpoint_dir.empty()) return 0;
-    const Result<std::vector<std::int64_t>> there = checkpoint_steps(settings_.checkpoint_dir);
-    if (!there) return there.error();
-    if (there->empty()) return 0;
-    return input_error("--checkpoint-dir",
-                       fmt::format("{} holds checkpoints of an earlier run, the latest at step {}",
-                                   settings_.checkpoint_dir, there->front()),
-                       "an empty directory", "--resume continues from there");
-  }
+Status Persistence<T>::check_new_folder() const {
+  if (settings_.checkpoint_dir.empty()) return Done{};
+  const Result<std::vector<std::int64_t>> there = checkpoint_steps(settings_.checkpoint_dir);
+  if (!there) return there.error();
+  if (there->empty()) return Done{};
+  return input_error("--checkpoint-dir",
+                     fmt::format("{} holds checkpoints of an earlier run, the latest at step {}",
+                                 settings_.checkpoint_dir, there->front()),
+                     "an empty directory",
+                     "--resume continues from there, --resume auto starts or continues");
+}
+
+template <class T>
+Status Persistence<T>::resume(const CheckpointGroup& processes) {
   Result<std::optional<FoundCheckpoint>> found =
-      find_checkpoint(settings_.checkpoint_dir, identity());
+      find_checkpoint(settings_.checkpoint_dir, identity(), format_of<T>(), processes);
   if (!found) return found.error();
+  if (!*found && settings_.resume == Resume::automatic) return Done{};
   if (!*found) {
     return input_error("--resume", "no checkpoint in " + settings_.checkpoint_dir,
-                       "a directory with checkpoints of a run", "omit --resume to start anew");
+                       "a directory with checkpoints of a run",
+                       "omit --resume to start anew; --resume auto starts or continues");
   }
   found_ = **std::move(found);
   const Progress& progress = found_->contents.progress;
@@ -140,13 +146,54 @@ Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEven
                        fmt::format("{}, that of the checkpoint {}", progress.seed, found_->path));
   }
   losses_ = progress.losses;
-  for (const std::string& note : found_->notes)
+  return Done{};
+}
+
+/// Step 1: the place to begin at. Step 2: initial weights. Step 3: the space for what follows.
+template <class T>
+Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const Notify& notify) {
+  Status fine = Done{};
+  if (!settings_.export_to.empty()) {
+    HuggingFaceNames names{};
+    const Result<std::string> form = huggingface_config(plan_.model, Number<T>::kElement, names);
+    if (!form) fine = form.error();
+  }
+  if (fine && settings_.resume == Resume::no && processes.leads()) fine = check_new_folder();
+  if (const Status all = agreed(processes, fine); !all) return all.error();
+  if (settings_.resume != Resume::no) {
+    if (const Status resumed = resume(processes); !resumed) return resumed.error();
+  }
+  if (!settings_.init_from.empty() && !found_) {
+    Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
+    if (opened) {
+      given_ = *std::move(opened);
+    } else {
+      Error error = opened.error();
+      error.where = "--init-from: " + error.where;
+      fine = error;
+    }
+  }
+  start_ =
+      start_point(settings_, plan_.job.global_batch, found_ ? &found_->contents.progress : nullptr);
+  if (fine && processes.leads()) {
+    const Result<std::vector<std::string>> notes =
+        check_space(plan_.model, format_of<T>(), settings_, start_, disk_);
+    if (!notes)
+      fine = notes.error();
+    else
+      start_.notes.insert(start_.notes.end(), notes->begin(), notes->end());
+  }
+  if (const Status all = agreed(processes, fine); !all) return all.error();
+  std::vector<std::string> notes;
+  if (found_) {
+    notes = found_->notes;
+    notes.push_back(fmt::format("resuming from {} after {} steps", found_->path, start_.step));
+  }
+  notes.insert(notes.end(), start_.notes.begin(), start_.notes.end());
+  start_.notes = notes;
+  for (const std::string& note : notes)
     notify({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
-  notify({.kind = RunEvent::Kind::note,
-          .step = {},
-          .of = 0,
-          .text = fmt::format("resuming from {} after {} steps", found_->path, progress.step)});
-  return progress.step;
+  return start_;
 }
 
 /// Elements [begin, end) of the weights.
@@ -220,7 +267,9 @@ CheckpointContents Persistence<T>::contents(std::int64_t steps) const {
   out.run = identity();
   out.format = format_of<T>();
   out.progress.step = steps;
-  out.progress.samples = steps * plan_.job.global_batch;
+  out.progress.samples = start_.samples(steps, plan_.job.global_batch);
+  out.progress.global_batch = plan_.job.global_batch;
+  out.progress.rate = start_.schedule;
   out.progress.tokens = out.progress.samples * plan_.job.sequence;
   out.progress.seed = settings_.seed;
   out.progress.losses = losses_;
@@ -228,32 +277,73 @@ CheckpointContents Persistence<T>::contents(std::int64_t steps) const {
 }
 
 template <class T>
-Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
-                             const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
-                             const Agree& agree) const {
-  return write_checkpoint(settings_.checkpoint_dir, contents(steps), own_spans(states),
-                          group_of(rank, ranks, processor, agree), kCheckpointsKept);
+void Persistence<T>::reserve(int rank, int ranks, const std::vector<OptimizerState<T>*>& states) {
+  if (!settings_.async_checkpoints || settings_.checkpoint_dir.empty()) return;
+  async_[rank] =
+      std::make_unique<AsyncCheckpoint>(settings_.checkpoint_dir, keep_of(settings_), disk_, rank,
+                                        ranks, own_spans(states), format_of<T>());
+}
+
+template <class T>
+Bytes Persistence<T>::reserved(int rank) const {
+  const auto at = async_.find(rank);
+  return at == async_.end() ? Bytes{} : at->second->copy();
+}
+
+template <class T>
+Result<std::vector<std::int64_t>> Persistence<T>::after_step(
+    int rank, int ranks, std::int64_t steps, bool due, bool last,
+    const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
+    const Exchange& exchange) {
+  std::vector<std::int64_t> complete;
+  const auto at = async_.find(rank);
+  if (at == async_.end()) {
+    if (!due) return complete;
+    const Status written =
+        write_checkpoint(settings_.checkpoint_dir, contents(steps), own_spans(states),
+                         group_of<T>(rank, ranks, processor, exchange), keep_of(settings_), disk_);
+    if (!written) return written.error();
+    complete.push_back(steps);
+    return complete;
+  }
+  AsyncCheckpoint& async = *at->second;
+  const auto advance = [&](bool wait) -> Status {
+    if (!async.in_flight()) return Done{};
+    if (const Status done = async.advance(exchange, wait); !done) return done;
+    if (!async.in_flight()) complete.push_back(async.step());
+    return Done{};
+  };
+  if (const Status done = advance(due || last); !done) return done.error();
+  if (due) {
+    async.start(contents(steps), own_spans(states),
+                group_of<T>(rank, ranks, processor, exchange).read);
+    if (const Status done = last ? advance(true) : Status(Done{}); !done) return done.error();
+  }
+  return complete;
 }
 
 /// Weights reach rank 0 through a checkpoint next to the folder, which is removed again.
 template <class T>
-Status Persistence<T>::export_weights(int rank, const std::vector<OptimizerState<T>*>& states,
-                                      Processor<T>& processor, const Agree& agree,
-                                      int ranks) const {
+Status Persistence<T>::export_weights(int rank, int ranks,
+                                      const std::vector<OptimizerState<T>*>& states,
+                                      Processor<T>& processor, const Exchange& exchange) const {
   const std::string beside = settings_.export_to + ".checkpoint";
-  const Status written = write_checkpoint(beside, contents(0), own_spans(states),
-                                          group_of(rank, ranks, processor, agree), 1);
-  Status exported = Done{};
-  if (written && rank == 0) exported = export_checkpoint(beside + "/step_0", settings_.export_to);
-  const bool fine = agree(written.ok() && exported.ok());
+  const CheckpointGroup group = group_of<T>(rank, ranks, processor, exchange);
+  Status done =
+      write_checkpoint(beside, contents(0), own_spans(states), group, KeepPolicy{1, 0}, disk_);
+  if (done && rank == 0) done = export_checkpoint(beside + "/step_0", settings_.export_to, disk_);
+  done = agreed(group, done);
   if (rank == 0) {
     std::error_code ignored;
     std::filesystem::remove_all(beside, ignored);
   }
-  if (!written) return written;
-  if (!exported) return exported;
-  if (!fine) return environment_error(settings_.export_to, "another rank could not write it");
-  return Done{};
+  return done;
+}
+
+template <class T>
+Status Persistence<T>::export_found() const {
+  if (settings_.export_to.empty() || !found_) return Done{};
+  return export_checkpoint(found_->path, settings_.export_to, disk_);
 }
 
 template class Persistence<double>;

@@ -1,6 +1,7 @@
 #include "runtime/training/run.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,17 +13,20 @@
 #include <utility>
 
 #include "core/base/content_hash.hpp"
-#include "core/schedule/schedule_check.hpp"
 #include "core/version.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/executor/executor.hpp"
-#include "runtime/io/data/samples.hpp"
 #include "runtime/threads/clock.hpp"
+#include "runtime/threads/flight_recorder.hpp"
+#include "runtime/threads/watchdog.hpp"
+#include "runtime/training/faulty_device.hpp"
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
 #include "runtime/training/machine_load.hpp"
-#include "runtime/training/persistence.hpp"
+#include "runtime/training/run_checkpoints.hpp"
+#include "runtime/training/run_inputs.hpp"
+#include "runtime/training/run_messages.hpp"
 #include "runtime/training/training_device.hpp"
 
 namespace echelon {
@@ -33,23 +37,13 @@ constexpr std::int64_t kWarmUp = 2;
 /// Measured steps that are kept, to choose the median one from.
 constexpr std::size_t kKept = 64;
 
-Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
-  constexpr Seconds kMin{60};
-  constexpr double kSlack = 20;
-  return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
-}
-
-Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
+Training training_of(const PlanFile& plan, const RunSettings& settings, const LearningRate& rate,
                      const Samples& samples) {
   Training t;
   t.model = plan.model;
   t.job = plan.job;
   t.plan = plan.plan;
-  t.rate = {
-      .peak = settings.learning_rate,
-      .min = std::min(settings.min_lr, settings.learning_rate),
-      .warmup = settings.warmup_steps,
-      .total = settings.lr_decay_steps > 0 ? settings.lr_decay_steps : first + settings.steps};
+  t.rate = rate;
   t.optimizer.beta1 = settings.beta1;
   t.optimizer.beta2 = settings.beta2;
   t.optimizer.eps = settings.epsilon;
@@ -75,7 +69,8 @@ class Run {
         schedule_(schedule),
         samples_(samples),
         grid_(plan.plan),
-        run_threads_(timeout_of(plan, settings)) {}
+        run_threads_(timeout_of(plan, settings)),
+        watch_(settings.max_skipped_steps) {}
 
   Result<RunReport> run() {
     try {
@@ -84,7 +79,7 @@ class Run {
             RunFailure(ready.error()));  // other processes are notified when the world is destroyed
         return ready.error();
       }
-      run_threads_.run();
+      if (start_.step < start_.end) run_threads_.run();
     } catch (const RunFailure& failure) {
       failed(failure);
     } catch (const std::exception&) {
@@ -98,7 +93,6 @@ class Run {
   /// Everything that can fail before the first step and is reported as invalid input.
   Status prepare();
   Status connect();
-  [[nodiscard]] std::string started() const;
   void notify(RunEvent::Kind kind, const std::string& text) const {
     context_.notify({.kind = kind, .step = {}, .of = 0, .text = text});
   }
@@ -107,8 +101,9 @@ class Run {
   bool on_step_end(const StepEnd& over);
   void report_step(const StepEnd& over, const StepResult& result);
   void collect(const StepEnd& over);
-  bool agreed(int rank, bool yes);
-  void checkpoint(int rank, std::int64_t done);
+  bool has_learned_nothing(const StepEnd& over, const StepResult& result);
+  std::int32_t largest(int rank, std::int32_t number);
+  [[nodiscard]] std::int32_t request_of(int rank) const;
 
   const PlanFile& plan_;
   const RunSettings& settings_;
@@ -118,16 +113,20 @@ class Run {
   ProcessGrid grid_;
   RunThreads run_threads_;
   std::unique_ptr<Backend<T>> backend_;
+  FlightRecorders recorders_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<TrainingDevice<T>> device_;
+  std::unique_ptr<FaultyDevice> faulty_;  ///< around it, with --inject
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Persistence<T>> persistence_;
-  std::int64_t first_ = 0;  ///< step this run begins with
+  std::unique_ptr<RunCheckpoints<T>> checkpoints_;
+  StartPoint start_;
 
   std::int64_t warm_ = 0;           ///< steps before the first that is measured
   std::optional<CoreTime> before_;  ///< at the first measured step; of the first rank here
 
   std::mutex mutex_;  ///< guards what ranks of this process share below
   std::map<int, std::vector<StepTimes>> kept_;
+  std::map<int, std::int64_t> learned_;  ///< by rank: steps that changed the weights
 
   // Of the first rank here; complete where that is rank 0.
   RunReport report_;
@@ -173,56 +172,86 @@ Status Run<T>::prepare() {
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   if (const Status connected = connect(); !connected) return connected;
   report_.environment.merge(backend_->environment());
-  persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
-  const Result<std::int64_t> first = persistence_->find(context_.notify);
-  if (!first) return first.error();
-  first_ = *first;
-  for (const double loss : persistence_->losses()) (void)watch_.assess(loss, 0);
-  device_ = std::make_unique<TrainingDevice<T>>(run_threads_, *backend_, schedule_,
-                                                training_of(plan_, settings_, first_, samples_));
-  report_.environment.merge(backend_->environment());  // its choices for this model
-  device_->start_at(first_);
-  const std::vector<int>& here = backend_->world().local_ranks();
-  for (const int rank : here) {
-    const Status filled = persistence_->fill(device_->states(rank), backend_->at(rank));
-    if (!filled) return filled;
+  checkpoints_ = std::make_unique<RunCheckpoints<T>>(plan_, settings_, context_.disk,
+                                                     context_.notify, *backend_);
+  Result<StartPoint> start = checkpoints_->find();
+  if (!start) return start.error();
+  start_ = *std::move(start);
+  if (!start_.notes.empty())
+    report_.environment["start"] = fmt::format("{}", fmt::join(start_.notes, "; "));
+  if (start_.step == start_.end) {
+    report_.reason = fmt::format("all {} steps were done before", start_.end);
+    notify(RunEvent::Kind::note, report_.reason);
+    return checkpoints_->finish_again();
   }
+  for (const double loss : checkpoints_->losses()) (void)watch_.assess(loss, 0);
+  device_ = std::make_unique<TrainingDevice<T>>(
+      run_threads_, *backend_, schedule_, training_of(plan_, settings_, start_.rate, samples_));
+  report_.environment.merge(backend_->environment());  // its choices for this model
+  device_->start_at(start_.step, start_.sample);
+  if (const Status filled = checkpoints_->fill(*device_); !filled) return filled;
+  const std::int64_t steps = start_.end - start_.step;
+  const std::vector<int>& here = backend_->world().local_ranks();
   ExecutorOptions options;
   options.local = here;
-  options.first_step = first_;
+  options.first_step = start_.step;
   options.in_order = backend_->issues_in_order();
-  warm_ = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
+  warm_ = std::min(kWarmUp, steps - 1);
   options.measured = [this](std::int64_t step) { return step >= warm_; };
   options.on_step_end = [this](const StepEnd& over) { return on_step_end(over); };
-  executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device_, options);
+  Device* device = device_.get();
+  if (!settings_.inject.empty()) {
+    faulty_ = std::make_unique<FaultyDevice>(
+        run_threads_, *device_, backend_->world(), settings_.inject, start_.step,
+        FaultyDevice::Means{[this](int rank) { device_->make_nan(rank); },
+                            context_.corrupt_message});
+    device = faulty_.get();
+  }
+  executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device, options);
   executor_->add_threads();
-  notify(RunEvent::Kind::started, started());
+  const Status recorded =
+      recorders_.open(run_threads_, flight_folder_of(settings_), here, grid_.ranks());
+  if (!recorded) return recorded;
+  watchdog_ =
+      std::make_unique<Watchdog>(run_threads_, here.front(), grid_.ranks(),
+                                 backend_->world().status_link(), timeout_of(plan_, settings_));
+  notify(RunEvent::Kind::started, started_text(report_));
   last_over_ = steady_now();
   if (warm_ == 0) before_ = core_time();
   return Done{};
 }
 
+/// The largest number of any rank; all get the same.
 template <class T>
-std::string Run<T>::started() const {
-  const auto threads = report_.environment.find("threads per rank");
-  std::string text = fmt::format("{} on {} ranks", plan_.model.name, grid_.ranks());
-  if (threads != report_.environment.end()) text += ", " + threads->second + " threads each";
-  return text;
+std::int32_t Run<T>::largest(int rank, std::int32_t number) {
+  Communicator& all = backend_->world().at(rank, GroupRole::control);
+  if (all.size() > 1) all.all_reduce(&number, 1, Element::i32, Reduction::max);
+  return number;
 }
 
-/// Whether the condition holds on any rank; all get the same answer.
+/// Whether the run is to end after this step. 0: no; 1: on request; 2 + rank: because the program
+/// that started this rank has died.
 template <class T>
-bool Run<T>::agreed(int rank, bool yes) {
-  std::int32_t flag = yes ? 1 : 0;
-  Communicator& all = backend_->world().at(rank, GroupRole::control);
-  if (all.size() > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
-  return flag != 0;
+std::int32_t Run<T>::request_of(int rank) const {
+  if (context_.interrupted == nullptr || *context_.interrupted == 0) return 0;
+  const bool one_of_several = backend_->world().local_ranks().size() == 1 && grid_.ranks() > 1;
+  return *context_.interrupted == kOrphaned && one_of_several ? 2 + rank : 1;
+}
+
+/// Every step until now was skipped: the weights may be NaN themselves, and are those from before.
+/// The same on all ranks.
+template <class T>
+bool Run<T>::has_learned_nothing(const StepEnd& over, const StepResult& result) {
+  const std::lock_guard lock(mutex_);
+  std::int64_t& learned = learned_[over.rank];
+  if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) ++learned;
+  return learned == 0;
 }
 
 template <class T>
 bool Run<T>::on_step_end(const StepEnd& over) {
   const StepResult result = device_->result(over.rank);
-  bool last = over.step + 1 >= settings_.steps;
+  bool last = start_.step + over.step + 1 >= start_.end;
   if (over.times != nullptr) {
     const std::lock_guard lock(mutex_);
     auto& kept = kept_[over.rank];
@@ -233,20 +262,25 @@ bool Run<T>::on_step_end(const StepEnd& over) {
                                                    " was not executed just once");
   }
   if (over.rank == 0) report_step(over, result);
-  const bool interrupted =
-      agreed(over.rank, context_.interrupted != nullptr && *context_.interrupted != 0);
-  const std::int64_t done = first_ + over.step + 1;
+  const std::int32_t request = largest(over.rank, request_of(over.rank));
+  const bool interrupted = request > 0;
+  const std::int64_t done = start_.step + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
-  const bool diverged = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
   last = last || interrupted;
-  if (!settings_.checkpoint_dir.empty() && (due || last) && !diverged) checkpoint(over.rank, done);
+  const bool diverged = has_learned_nothing(over, result);
+  const bool saves = (due || last) && !diverged;
+  if (saves && !settings_.checkpoint_dir.empty()) {
+    throw_disk_fault(settings_.inject, over.rank, done, settings_.checkpoint_dir);
+  }
+  checkpoints_->after_step(over.rank, done, saves, last, *device_);
   if (last) {
     collect(over);
-    if (!settings_.export_to.empty() && !diverged) {
-      const Status written = persistence_->export_weights(
-          over.rank, device_->states(over.rank), backend_->at(over.rank),
-          [&](bool fine) { return !agreed(over.rank, !fine); }, grid_.ranks());
-      if (!written) throw RunFailure(written.error());
+    if (!diverged) checkpoints_->export_weights(over.rank, *device_);
+    if (request > 1) {
+      throw RunFailure(RunFailure::Kind::peer_lost,
+                       fmt::format("rank {} is gone: its plan was killed; the run ended after step "
+                                   "{}",
+                                   request - 2, start_.step + over.step));
     }
     if (over.rank == backend_->world().local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
@@ -264,7 +298,7 @@ bool Run<T>::on_step_end(const StepEnd& over) {
 template <class T>
 void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   RunStep step;
-  step.step = first_ + over.step;
+  step.step = start_.step + over.step;
   step.loss = result.loss;
   step.gradient_norm = result.gradient_norm;
   step.learning_rate = result.learning_rate;
@@ -276,25 +310,12 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   }
   const LossWatch::Assessment assessment = watch_.assess(step.loss, step.gradient_norm);
   if (assessment.level != LossWatch::Level::fine) step.notes.push_back(assessment.what);
-  persistence_->remember(step.loss);
+  if (std::isfinite(step.loss)) checkpoints_->remember(step.loss);
   report_.steps.push_back(step);
-  context_.notify(
-      {.kind = RunEvent::Kind::step, .step = step, .of = first_ + settings_.steps, .text = {}});
+  context_.notify({.kind = RunEvent::Kind::step, .step = step, .of = start_.end, .text = {}});
   if (assessment.level == LossWatch::Level::diverged) {
     throw RunFailure(RunFailure::Kind::diverged,
                      fmt::format("step {}: {}", step.step, assessment.what));
-  }
-}
-
-template <class T>
-void Run<T>::checkpoint(int rank, std::int64_t done) {
-  const Status written =
-      persistence_->write(rank, grid_.ranks(), done, device_->states(rank), backend_->at(rank),
-                          [&](bool fine) { return !agreed(rank, !fine); });
-  if (!written) throw RunFailure(written.error());
-  if (rank == 0) {
-    notify(RunEvent::Kind::checkpoint,
-           fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
   }
 }
 
@@ -305,6 +326,7 @@ void Run<T>::collect(const StepEnd& over) {
                        .pipeline_rank = over.pipeline_rank,
                        .steps = {},
                        .held = device_->held(over.rank),
+                       .checkpoint_copy = checkpoints_->reserved(over.rank),
                        .process_peak = {},
                        .use = {},
                        .measured_steps = over.step + 1 - warm_,
@@ -326,38 +348,20 @@ template <class T>
 void Run<T>::failed(const RunFailure& failure) {
   run_threads_.stop(failure);
   if (backend_) backend_->give_up();
-  using End = RunReport::End;
-  report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
-  report_.reason = failure.what();
-  if (const auto* lack = dynamic_cast<const OutOfMemory*>(&failure)) {
-    MemoryBreakdown largest;  // of any stage: which one it was is in the reason
-    for (const MemoryBreakdown& stage : plan_.predicted.stages) {
-      if (stage.total() > largest.total()) largest = stage;
-    }
-    report_.reason += fmt::format("; predicted: {:.1f} MiB of it, {:.1f} MiB in total",
-                                  (largest.*lack->part()).in(1_MiB), largest.total().in(1_MiB));
-    if (lack->available()) {
-      report_.reason += fmt::format(", available: {:.1f} MiB", lack->available()->in(1_MiB));
-      report_.environment["memory available"] = fmt::format("{:.0f}", lack->available()->in(kByte));
-    }
-  }
-  report_.environment["failure"] = name_of(failure.kind());
+  report_failure(failure, plan_, report_);
+  recorders_.end(&failure);
 }
 
 template <class T>
 void Run<T>::finish() {
   report_.noise = noise_.estimate();
+  if (watch_.skipped() > 0) report_.environment["skipped steps"] = std::to_string(watch_.skipped());
   if (!report_.steps.empty()) {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
                                   settings_.learning_rate);
   }
+  if (report_.end != RunReport::End::failed) recorders_.end(nullptr);
   notify(RunEvent::Kind::ended, std::string(name_of(report_.end)));
-}
-
-/// Prefixes the location with the flag concerned.
-Error of_flag(const char* flag, Error error) {
-  error.where = std::string(flag) + ": " + error.where;
-  return error;
 }
 
 }  // namespace
@@ -365,31 +369,14 @@ Error of_flag(const char* flag, Error error) {
 Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
                            const RunContext& context) {
   if (const Status ok = check_executable(plan, settings.backend); !ok) return ok.error();
-  const Result<Schedule> schedule = parse_schedule_text(plan.program, settings.plan);
+  const Status faults =
+      check_faults(settings.inject, static_cast<int>(plan.plan.gpus()), settings.backend,
+                   context.corrupt_message != nullptr, !settings.checkpoint_dir.empty());
+  if (!faults) return faults.error();
+  const Result<Schedule> schedule = schedule_of(plan, settings.plan);
   if (!schedule) return schedule.error();
-  if (const auto faults = check_schedule(*schedule); !faults.empty()) {
-    return input_error(settings.plan, "an invalid program: " + faults.front().what,
-                       "a program as plan writes it", "write the plan again");
-  }
-  const ParallelPlan& degrees = plan.plan;
-  const std::int64_t microbatches = degrees.microbatches_rounded_up(plan.job.global_batch);
-  if (schedule->ranks != degrees.pp || schedule->chunks != degrees.vpp ||
-      schedule->microbatches != microbatches) {
-    const auto rejected = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
-      return fmt::format("{} pipeline ranks, {} chunks each, {} microbatches", ranks, chunks,
-                         count);
-    };
-    return input_error(
-        settings.plan,
-        "a program for " + rejected(schedule->ranks, schedule->chunks, schedule->microbatches),
-        rejected(degrees.pp, degrees.vpp, microbatches), "write the plan again");
-  }
-  Result<std::unique_ptr<TokenSource>> source =
-      open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
-  if (!source) return of_flag("--data", source.error());
-  const Result<Samples> samples =
-      Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
-  if (!samples) return of_flag("--data", samples.error());
+  const Result<Samples> samples = samples_of(plan, settings);
+  if (!samples) return samples.error();
   if (plan.job.precision.compute == Dtype::bf16)
     return Run<Bfloat16>(plan, settings, context, *schedule, *samples).run();
   if (plan.job.precision.compute == Dtype::fp64)

@@ -11,9 +11,13 @@
 #include "core/run/run_settings.hpp"
 #include "runtime/backend/cuda_plugin.hpp"
 #include "runtime/comm/world.hpp"
+#include "runtime/io/weights/disk.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
+
+/// RunContext::interrupted when the program that started this process has died.
+inline constexpr std::sig_atomic_t kOrphaned = -1;
 
 /// The environment of a run.
 struct RunContext {
@@ -26,9 +30,13 @@ struct RunContext {
                                                            const PlanFile&)>
       cuda = load_cuda_backend;
   std::function<void(const RunEvent&)> notify = [](const RunEvent&) {};
-  /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested.
+  /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested;
+  /// on kOrphaned in one of several processes as a run that has lost this process.
   const volatile std::sig_atomic_t* interrupted = nullptr;
-  int cores = 1;  ///< of this machine; its ranks share them
+  int cores = 1;   ///< of this machine; its ranks share them
+  Disk disk = {};  ///< for checkpoints and exports
+  /// Changes a byte of the next message that this process sends; null: it sends none itself.
+  std::function<void()> corrupt_message;
 };
 
 /// Executes the plan. The report is complete for the process of rank 0, however the run ended;

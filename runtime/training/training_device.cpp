@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "runtime/threads/clock.hpp"
@@ -181,8 +182,8 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
   std::int32_t* const tokens = r.batch.data();
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
-    const std::int64_t number = r.step * training_.job.global_batch + r.at.dp * share +
-                                std::int64_t{*i.microbatch} * plan.microbatch + s;
+    const std::int64_t number =
+        samples_before(r) + r.at.dp * share + std::int64_t{*i.microbatch} * plan.microbatch + s;
     training_.read(number, r.sample.data());
     for (std::int64_t t = 0; t < sequence; ++t) {
       tokens[t * plan.microbatch + s] = r.sample[at_index(t)];
@@ -271,7 +272,8 @@ void TrainingDevice<T>::store_input_gradient(RankState& r, const Instruction& i,
 /// Nothing changes if the gradients are NaN; the loss watch ends such a run.
 template <class T>
 void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
-  r.result.learning_rate = training_.rate.at(r.step);
+  r.result.learning_rate = training_.rate.at(static_cast<double>(samples_before(r)) /
+                                             static_cast<double>(training_.job.global_batch));
   OptimizerStep optimizer = training_.optimizer;
   optimizer.learning_rate = r.result.learning_rate;
   optimizer.step = r.step + 1;
@@ -279,6 +281,13 @@ void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
     for (FlatState<T>& flat : each.states->flat_states())
       each.states->update(on, flat, optimizer, &r.sums->scale);
   }
+}
+
+template <class T>
+void TrainingDevice<T>::make_nan(int rank) {
+  RankState& r = state(rank);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  r.processor.on(Queue::reduce).upload(&nan, &r.sums->squares, sizeof nan);
 }
 
 template <class T>

@@ -62,9 +62,14 @@ class TrainingDevice : public Device {
   [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override;
   [[nodiscard]] Seconds now(int rank, Queue queue) const override;
 
-  /// The global number of the executor's step 0.
-  void start_at(std::int64_t step) { first_step_ = step; }
+  /// The global number of the executor's step 0, and of its first sample.
+  void start_at(std::int64_t step, std::int64_t sample) {
+    first_step_ = step;
+    first_sample_ = sample;
+  }
   [[nodiscard]] StepResult result(int rank) const;
+  /// Makes the rank's gradient norm NaN, when its norm is due (`--inject nan`).
+  void make_nan(int rank);
   [[nodiscard]] const MemoryBreakdown& held(int rank) const;
   [[nodiscard]] std::vector<OptimizerState<T>*> states(int rank);
   [[nodiscard]] Processor<T>& processor(int rank) { return backend_.at(rank); }
@@ -81,6 +86,10 @@ class TrainingDevice : public Device {
   [[nodiscard]] std::byte* buffer_of(const RankState& r, const Instruction& i,
                                      BufferKind kind) const;
   void carry_out(RankState& r, const Instruction& i, Kernels<T>& on);
+  /// Samples before the rank's current step.
+  [[nodiscard]] std::int64_t samples_before(const RankState& r) const {
+    return first_sample_ + (r.step - first_step_) * training_.job.global_batch;
+  }
   void load(RankState& r, const Instruction& i, Kernels<T>& on);
   void forward(RankState& r, const Instruction& i);
   void backward(RankState& r, const Instruction& i, Kernels<T>& on);
@@ -99,6 +108,7 @@ class TrainingDevice : public Device {
   Training training_;
   ProcessGrid grid_;
   std::int64_t first_step_ = 0;
+  std::int64_t first_sample_ = 0;
   std::map<int, std::unique_ptr<RankState>> ranks_;
 };
 

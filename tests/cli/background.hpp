@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ class Background {
     REQUIRE(pid_ >= 0);
     if (pid_ > 0) return;
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that aborts destroys nothing
     execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     _exit(127);
   }
@@ -61,16 +63,24 @@ class Background {
   pid_t pid_ = -1;
 };
 
+/// A file of /proc; "" where the process has ended, or is another user's.
+inline std::string text_of_process(pid_t process, const std::string& name) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/" + name);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
 /// Running processes with `token` among their arguments.
 inline std::vector<pid_t> processes_with(const std::string& token) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream in(entry.path() / "cmdline");
-    std::ostringstream text;
-    text << in.rdbuf();
-    if (text.str().find(token) != std::string::npos) found.push_back(std::stoi(name));
+    const pid_t process = std::stoi(name);
+    if (text_of_process(process, "cmdline").find(token) != std::string::npos) {
+      found.push_back(process);
+    }
   }
   return found;
 }

@@ -72,7 +72,7 @@ double sum_of_parts(const Json& time) {
   for (const auto& [key, value] : time.items()) {
     const bool part = value.is_number() && key != "step_seconds" && key != "low_seconds" &&
                       key != "high_seconds" && key != "bubble_seconds" &&
-                      key != "closed_form_seconds" && key != "stage";
+                      key != "closed_form_seconds" && key != "data_load_seconds" && key != "stage";
     if (part) {
       sum += value.get<double>();
     }

@@ -1,4 +1,5 @@
 #include "evaluation/error_summary.hpp"
+#include "core/base/quantile.hpp"
 
 #include "tests/support/catch.hpp"
 

@@ -319,6 +319,20 @@ TEST_CASE("attention without a column is taken from the catalog's model of the s
   const MappedRun known = mapped(run);
   CHECK(known.model.mla.kv_lora_rank == 512);
   CHECK(mentions(known.inferred, "deepseek-v3"));
+  CHECK(known.model.prediction_modules == 0);
+  run.notes = "MTP layer included (pp_layout has m)";
+  run.pp = 4;
+  run.dp = 2;
+  run.vpp = 4;
+  run.overlap_detail = "dispatcher=hybridep; pp_layout=Et*4|(t*4|)*14tmL; moe_a2a_overlap";
+  const MappedRun predicting = mapped(run);
+  CHECK(predicting.model.prediction_modules == 1);
+  CHECK(predicting.plan.layers_per_stage == std::vector<int>{16, 16, 16, 13});
+  CHECK(predicting.plan.overlap_ep == false);  // of one expert group of one rank
+  run.notes = "w/o MTP";
+  CHECK(mapped(run).model.prediction_modules == 0);
+  run.overlap_detail = "pp_layout=Et|t|tL";  // not this model's layers
+  CHECK(mapped(run).plan.layers_per_stage != std::vector<int>{16, 16, 16, 13});
   run.layers = 60;
   CHECK(skip_reason(run) == "the table does not give the widths of latent attention");
 }

@@ -73,6 +73,12 @@ TEST_CASE("CUDA graphs take launches from the host by what they cover") {
   CHECK(shares("transformer_engine:['attn', 'moe_router', 'moe_preprocess']").layer == 0.5);
   CHECK(shares("transformer_engine:['attn', 'moe_router', 'moe_preprocess']").experts == 0.5);
   CHECK(shares("transformer_engine:moe_router,moe_preprocess").layer == 1);
+  CHECK(shares("local:full_iteration").products == 0);
+  CHECK(shares("transformer_engine:moe_router,moe_preprocess").products == 1);
+  CHECK(shares("yes").experts == 1);
+  row.notes = "tokendrop; token-drop MoE (capacity)";
+  CHECK(shares("yes").products < 0.1);  // static shapes: the experts are in the graph, too
+  CHECK(shares("transformer_engine:moe_router,moe_preprocess").products == 1);
   row.notes = "matmul dtype bf16; CUDA graphs";
   CHECK(shares("").layer < 0.1);
 }

@@ -237,6 +237,7 @@ std::string config(const char* name, std::string_view input) {
 
 std::string config_script(std::string_view input) { return config("input.sh", input); }
 std::string config_toml(std::string_view input) { return config("input.toml", input); }
+std::string config_python(std::string_view input) { return config("input.py", input); }
 std::string config_yaml(std::string_view input) { return config("input.yaml", input); }
 std::string config_json(std::string_view input) { return config("input.json", input); }
 
@@ -260,6 +261,7 @@ std::span<const Entry> entries() {
       {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""},
       {"config_script", config_script, "tests/fuzz/corpus/config_script", ""},
       {"config_toml", config_toml, "tests/fuzz/corpus/config_toml", ""},
+      {"config_python", config_python, "tests/fuzz/corpus/config_python", ""},
       {"config_yaml", config_yaml, "tests/fuzz/corpus/config_yaml", ""},
       {"config_json", config_json, "tests/fuzz/corpus/config_json", ""}};
   return kEntries;

@@ -35,6 +35,7 @@ namespace echelon::fuzz {
 /// Configurations of other frameworks: what is read is read the same way again.
 [[nodiscard]] std::string config_script(std::string_view input);
 [[nodiscard]] std::string config_toml(std::string_view input);
+[[nodiscard]] std::string config_python(std::string_view input);
 [[nodiscard]] std::string config_yaml(std::string_view input);
 [[nodiscard]] std::string config_json(std::string_view input);
 

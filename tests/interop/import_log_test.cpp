@@ -69,6 +69,7 @@ const std::vector<Written>& written() {
        "llm.q",
        0.003,
        {"layers", "hidden", "heads", "ffn_hidden", "vocab", "gpu", "gpus", "dp", "global_batch"}},
+      {"llm_q.json", "llmq-0032", "llm.q-json", 0.003, {"gpu", "gpus", "dp", "global_batch"}},
       {"composer.log", "mosaic-0010", "composer", 0.003, {"gpu"}},
       {"nemo2.log",
        "N1097",
@@ -119,6 +120,27 @@ TEST_CASE("a log written from a published run imports as that run") {
     CHECK((log.row.precision.empty() || row.precision == "fp8" ||
            log.row.precision == row.precision));
   }
+}
+
+TEST_CASE("DeepSpeed's pipeline engine prints the mean of its steps") {
+  const ImportedLog log = imported(text_of("deepspeed_pipeline.log"));
+  CHECK(log.format->name == "deepspeed-pipeline");
+  CHECK(log.refused.empty());
+  REQUIRE(log.steps.step.has_value());
+  CHECK(log.steps.step->in(kSecond) == Approx(1.2));
+  CHECK(log.steps.windows == 5);
+  CHECK(log.row.microbatch == 2);
+  CHECK(log.row.global_batch == 32);
+  CHECK(log.row.zero == 1);
+}
+
+TEST_CASE("llm.q prints seconds where a step takes 100 of them") {
+  std::string text = text_of("llm_q.log");
+  for (const char* time : {"4551 ms", "3571 ms", "3494 ms", "3515 ms", "3501 ms", "3487 ms"}) {
+    text = replaced(text, time, "120  s");
+  }
+  text = replaced(text, "3522 ms", "121  s");
+  CHECK(imported(text).steps.step->in(kSecond) == Approx(120));
 }
 
 TEST_CASE("memory is the largest rank's, as the format's units count it") {

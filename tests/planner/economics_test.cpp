@@ -4,6 +4,7 @@
 
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
+#include "topologies/description/description.hpp"
 
 using namespace echelon;
 
@@ -61,6 +62,19 @@ TEST_CASE("goodput falls with the number of nodes when storage does not grow") {
     CHECK(goodput->fraction < last);
     last = goodput->fraction;
   }
+}
+
+TEST_CASE("checkpoints are written to the storage of the description, which a flag overrides") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  const Seconds usual = goodput_of(r)->write;
+  CHECK(usual.in(kSecond) == Approx(goodput_of(r)->checkpoint.in(kByte) / (2e12 / 24e3 * 64)));
+  MachineDescription machine = r.cluster.machine();
+  machine.node.storage = 40_GBps;
+  r.cluster = ClusterTopology::of(machine, 64).value();
+  CHECK(goodput_of(r)->write.in(kSecond) ==
+        Approx(goodput_of(r)->checkpoint.in(kByte) / (8 * 40e9)));
+  r.economics.checkpoint_bandwidth = 5_GBps;
+  CHECK(goodput_of(r)->write.in(kSecond) == Approx(goodput_of(r)->checkpoint.in(kByte) / 5e9));
 }
 
 TEST_CASE(

@@ -40,6 +40,7 @@ Json node_json(const NodeSpec& node) {
             {"pcie", node.pcie.in(kBytePerSecond)},
             {"nvme", node.nvme ? Json(node.nvme->in(kByte)) : Json()}};
   if (node.cores > 0) json["cores"] = node.cores;
+  if (node.storage) json["storage"] = node.storage->in(kBytePerSecond);
   return json;
 }
 

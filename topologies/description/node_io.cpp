@@ -281,6 +281,9 @@ void read_node(Document& document, const Json& object, MachineDescription& machi
   }
   if (in.reader.has("cores")) node.cores = document.count(in, "cores", 1, kMaxCores);
   if (const auto nvme = document.optional_number(in, "nvme", kNodeMemory)) node.nvme = Bytes{*nvme};
+  if (const auto storage = document.optional_number(in, "storage", kLinkRate)) {
+    node.storage = BytesPerSecond{*storage};
+  }
   const auto part = [&](const char* key) -> const Json* {
     const Json* member = in.reader.member(key);
     if (member == nullptr) document.fail(in.at(key), "the key is missing", "an object");

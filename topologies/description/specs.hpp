@@ -37,6 +37,10 @@ struct FabricTier {
   Seconds latency;              ///< one-way latency it adds to the tiers below
 };
 
+/// Storage bandwidth per GPU where a description has none: 2 TB/s sustained for a cluster of 24,000
+/// GPUs. Source: Llama 3 (arXiv 2407.21783, section 3.3.1), the storage of its training cluster.
+inline constexpr BytesPerSecond kStorageBandwidthPerGpu{2e12 / 24e3};
+
 struct NodeSpec {
   std::string name;
   int gpus = 0;
@@ -47,6 +51,8 @@ struct NodeSpec {
   Bytes cpu_memory;
   BytesPerSecond pcie;  ///< GPU to host, one direction
   std::optional<Bytes> nvme;
+  /// To the storage of training data and checkpoints, one direction.
+  std::optional<BytesPerSecond> storage;
   int cores = 0;  ///< CPU cores that compute instead of GPUs: the "GPUs" are ranks that share them;
                   ///< 0: real GPUs
 

@@ -41,7 +41,7 @@ class MpiMessages final : public Messages {
           where_);
   }
   /// Polls and never blocks in MPI: the run may stop meanwhile.
-  void wait(const std::function<std::string()>& waiting) override {
+  void wait(const DescribeWait& waiting) override {
     const auto ready = [this] {
       int all = 0;
       check(MPI_Testall(static_cast<int>(under_way_.size()), under_way_.data(), &all,

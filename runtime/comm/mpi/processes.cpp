@@ -11,6 +11,7 @@
 #include "core/base/expects.hpp"
 #include "runtime/comm/mpi/mpi_communicator.hpp"
 #include "runtime/comm/mpi/neighbours.hpp"
+#include "runtime/comm/mpi/status_link.hpp"
 #include "runtime/comm/solo_communicator.hpp"
 
 namespace echelon::mpi {
@@ -48,7 +49,8 @@ class MpiWorld final : public World {
       : place_(place_in_world()),
         local_{place_.rank},
         neighbours_(neighbours_of(place_)),
-        watch_(run_threads, neighbours_) {
+        watch_(run_threads, neighbours_),
+        status_link_(run_threads) {
     for (int role = 0; role < kGroupRoles; ++role) {
       ends_[static_cast<std::size_t>(role)] =
           role_of(run_threads, groups_of(static_cast<GroupRole>(role), plan, model));
@@ -63,6 +65,7 @@ class MpiWorld final : public World {
     EXPECTS(rank == place_.rank, "a process has the communicators of its own rank");
     return *ends_[static_cast<std::size_t>(role)];
   }
+  [[nodiscard]] StatusLink* status_link() override { return &status_link_; }
 
  private:
   /// All processes split all roles in the same order.
@@ -87,6 +90,7 @@ class MpiWorld final : public World {
   std::vector<int> local_;
   std::vector<Neighbour> neighbours_;
   Watch watch_;
+  MpiStatusLink status_link_;
   std::array<std::unique_ptr<Communicator>, kGroupRoles> ends_;
 };
 

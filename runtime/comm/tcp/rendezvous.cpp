@@ -1,90 +1,31 @@
-// On each connection the connecting side sends a JoinRequest and receives a JoinReply: acceptance
-// (from rank 0 with the address table) or the reason of the rejection.
 #include "runtime/comm/tcp/rendezvous.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <list>
+#include <map>
+#include <span>
 #include <thread>
 
-#include "core/base/content_hash.hpp"
+#include "runtime/comm/tcp/join_messages.hpp"
 
 namespace echelon::tcp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Mark = std::array<char, 32>;  // a fingerprint
-
-/// Differs on a machine with another byte order, and with each change of the protocol.
-constexpr std::uint64_t kMagic = 0x4543'4845'4C4F'4E01;
-
-struct JoinRequest {
-  std::uint64_t magic = kMagic;
-  std::int32_t rank = 0;
-  std::int32_t size = 0;
-  std::int32_t port = 0;  ///< where this process listens
-  std::int32_t unused = 0;
-  Mark run{};
-  Mark plan{};
-  Mark settings{};
-  Mark machine{};
-};
-struct JoinReply {
-  std::uint64_t magic = kMagic;
-  std::uint32_t accepted = 0;
-  std::uint32_t bytes = 0;  ///< of what follows: a table, or a reason
-};
-struct PeerAddress {
-  std::array<char, 64> address{};  ///< empty: that of rank 0
-  std::int64_t port = 0;
-  Mark machine{};
-};
-static_assert(sizeof(JoinRequest) == 152 && sizeof(JoinReply) == 16 && sizeof(PeerAddress) == 104);
-
-Mark mark_of(const std::string& text) {
-  Mark mark{};
-  const std::string hash = content_hash(text);
-  std::memcpy(mark.data(), hash.data(), std::min(mark.size(), hash.size()));
-  return mark;
-}
-
-/// Processes with both in common share cores; containers of one machine have different names.
-std::string this_machine() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(in, boot);
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return boot + " " + name.data();
-}
-
-/// A connection per process needs as many descriptors; systems often begin with 1024.
-void raise_limit_of_files() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-/// A client that has connected and sent part of its JoinRequest, or all of it.
-struct PendingPeer {
-  Socket socket;
-  JoinRequest request;
-  std::size_t received = 0;
-  [[nodiscard]] bool is_ours() const {
-    return received == sizeof request && request.magic == kMagic;
-  }
-};
+/// Of a rejection.
+constexpr std::size_t kLongestReason = 1 << 12;
+/// Clients that have connected and not yet sent their request: the oldest of more are dropped.
+constexpr std::size_t kMostPending = 256;
 
 class Joiner {
  public:
@@ -106,10 +47,12 @@ class Joiner {
     if (rendezvous_.size == 1) return std::move(connected_);
     raise_limit_of_files();
     const bool leads = rendezvous_.rank == 0;
-    Result<Socket> listener = listen_for(rendezvous_.address, leads ? rendezvous_.port : 0);
-    if (!listener) return listener.error();
-    listener_ = *std::move(listener);
-    own_.port = port_of(listener_);
+    if (const Status usable = check_token(rendezvous_.token); !usable) return usable.error();
+    if (leads) {
+      Result<Socket> listener = listen_for(rendezvous_.address, rendezvous_.port);
+      if (!listener) return listener.error();
+      listener_ = *std::move(listener);
+    }
     if (const Status done = leads ? join_as_leader() : join_as_member(); !done) return done.error();
     for (const Socket& socket : connected_.peers) {
       if (socket) prepare(socket);
@@ -124,7 +67,15 @@ class Joiner {
   Status read_request(PendingPeer& pending, int first);
   [[nodiscard]] std::string rejection_of(const JoinRequest& request, int first) const;
   void refuse(const Socket& socket, const std::string& reason) const;
-  Result<Socket> reach(const std::string& address, int port, int rank) const;
+  void accept_stranger(std::list<PendingPeer>& pending_peers);
+  Status let_in(const Socket& socket, const JoinRequest& request, std::span<const std::byte> text);
+  Result<Socket> reach(const std::string& address, int port, int rank);
+  Result<bool> introduce(const Socket& socket, int rank, std::string& why);
+  [[nodiscard]] Error no_echelon_error(int rank) const {
+    return environment_error(rank == 0 ? where() : fmt::format("rank {}", rank),
+                             "the service there is not an Echelon rank " + std::to_string(rank),
+                             "choose another MASTER_PORT for all processes");
+  }
   Result<std::string> read_reply(const Socket& socket, int rank, const WaitLimit& wait_limit) const;
   [[nodiscard]] Error missing_ranks_error(int first) const;
   [[nodiscard]] Socket& peer(int rank) { return connected_.peers[static_cast<std::size_t>(rank)]; }
@@ -143,11 +94,13 @@ class Joiner {
   JoinRequest own_;
   Socket listener_;
   Connected connected_;
-  std::vector<JoinRequest> requests_;  ///< of rank 0: by rank
+  std::vector<JoinRequest> requests_;  ///< accepted ones, by rank
+  std::map<int, Nonce> nonces_;        ///< sent, by rank of the receiver
   std::vector<std::string> rejected_;  ///< refused processes, with reasons
 };
 
-void Joiner::refuse(const Socket& socket, const std::string& reason) const {
+void Joiner::refuse(const Socket& socket, const std::string& whole_reason) const {
+  const std::string reason = whole_reason.substr(0, kLongestReason);
   JoinReply reply;
   reply.bytes = static_cast<std::uint32_t>(reason.size());
   const WaitLimit short_one{Clock::now() + std::chrono::seconds(1)};
@@ -181,6 +134,14 @@ Status Joiner::read_request(PendingPeer& pending, int first) {
   if (malformed) {
     if (got > 0) rejected_.push_back("an unknown client at " + from);
     pending.socket.close();
+    return Done{};
+  }
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&pending.request);
+  if (!same(sign(rendezvous_.token, pending.nonce, {bytes, kSigned}), pending.request.signature)) {
+    const std::string reason = fmt::format("a process with another {}", kTokenVariable);
+    refuse(pending.socket, reason);
+    pending.socket.close();
+    rejected_.push_back(reason + " at " + from);
     return Done{};
   }
   const std::string fault = rejection_of(pending.request, first);
@@ -218,12 +179,40 @@ Status Joiner::accepted(int first) {
       if (const Status fine = read_request(pending, first); !fine) return fine;
     }
     pending_peers.remove_if([](const PendingPeer& pending) { return !pending.socket; });
-    if (files[0].revents != 0) {
-      if (Socket socket = accept_from(listener_))
-        pending_peers.push_back({std::move(socket), {}, 0});
-    }
+    if (files[0].revents != 0) accept_stranger(pending_peers);
   }
   return Done{};
+}
+
+/// Whoever connects gets a challenge. Where the process has no descriptor left, the oldest of those
+/// that have only connected makes room, and the loop pauses, since the listener stays ready.
+void Joiner::accept_stranger(std::list<PendingPeer>& pending_peers) {
+  if (pending_peers.size() >= kMostPending) pending_peers.pop_front();
+  PendingPeer pending{accept_from(listener_), new_nonce(), {}, 0};
+  if (!pending.socket) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    if (!pending_peers.empty()) pending_peers.pop_front();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return;
+  }
+  const Challenge challenge{kMagic, pending.nonce};
+  const WaitLimit at_once{Clock::now() + std::chrono::milliseconds(100)};
+  if (write_all(pending.socket, &challenge, sizeof challenge, at_once))
+    pending_peers.push_back(std::move(pending));
+}
+
+/// Accepts the sender of the request, with `text` for it.
+Status Joiner::let_in(const Socket& socket, const JoinRequest& request,
+                      std::span<const std::byte> text) {
+  JoinReply reply;
+  reply.accepted = 1;
+  reply.bytes = static_cast<std::uint32_t>(text.size());
+  reply.signature = sign(rendezvous_.token, request.nonce, text);
+  if (write_all(socket, &reply, sizeof reply, wait_limit_) &&
+      write_all(socket, text.data(), text.size(), wait_limit_)) {
+    return Done{};
+  }
+  return environment_error(where(), fmt::format("rank {} left before the run began", request.rank));
 }
 
 Error Joiner::missing_ranks_error(int first) const {
@@ -269,27 +258,48 @@ Status Joiner::join_as_leader() {
     entry.port = request.port;
     entry.machine = request.machine;
   }
-  JoinReply reply;
-  reply.accepted = 1;
-  reply.bytes = static_cast<std::uint32_t>(table.size() * sizeof(PeerAddress));
   for (int rank = kFirst; rank < rendezvous_.size; ++rank) {
-    if (write_all(peer(rank), &reply, sizeof reply, wait_limit_) &&
-        write_all(peer(rank), table.data(), reply.bytes, wait_limit_)) {
-      continue;
-    }
-    return environment_error(where(), fmt::format("rank {} left before the run began", rank));
+    const Status in = let_in(peer(rank), requests_[static_cast<std::size_t>(rank)],
+                             std::as_bytes(std::span(table)));
+    if (!in) return in;
   }
   count_machines(table);
   return Done{};
 }
 
-/// Retries until the peer listens, then sends the JoinRequest.
-Result<Socket> Joiner::reach(const std::string& address, int port, int rank) const {
+/// Answers the challenge with the JoinRequest. False, with the reason: nobody answers, try again.
+/// Error: another service is there.
+Result<bool> Joiner::introduce(const Socket& socket, int rank, std::string& why) {
+  Challenge challenge;
+  if (!read_all(socket, &challenge, sizeof challenge, wait_limit_)) {
+    why = "it does not answer";
+    return false;
+  }
+  if (challenge.magic != kMagic) return no_echelon_error(rank);
+  if (!listener_) {  // on the interface by which this process reaches rank 0
+    Result<Socket> listener = listen_beside(socket, rendezvous_.address);
+    if (!listener) return listener.error();
+    listener_ = *std::move(listener);
+    own_.port = port_of(listener_);
+  }
+  own_.nonce = new_nonce();
+  nonces_[rank] = own_.nonce;
+  own_.signature = sign(rendezvous_.token, challenge.nonce,
+                        {reinterpret_cast<const std::byte*>(&own_), kSigned});
+  return write_all(socket, &own_, sizeof own_, wait_limit_);
+}
+
+/// Retries until the peer listens and has received the JoinRequest.
+Result<Socket> Joiner::reach(const std::string& address, int port, int rank) {
   const std::string target = fmt::format("{}:{}", address, port);
   std::string why = "no answer";
   while (!wait_limit_.over()) {
     Socket socket = connect_to(address, port, wait_limit_, why);
-    if (socket && write_all(socket, &own_, sizeof own_, wait_limit_)) return socket;
+    if (socket) {
+      const Result<bool> known = introduce(socket, rank, why);
+      if (!known) return known.error();
+      if (*known) return socket;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(50, wait_limit_.round())));
   }
   const bool cancelled = rendezvous_.interrupted != nullptr && *rendezvous_.interrupted != 0;
@@ -316,16 +326,24 @@ Result<std::string> Joiner::read_reply(const Socket& socket, int rank,
                   rendezvous_.limit.in(kSecond))
             : fmt::format("rank {} left before the run began", rank));
   }
-  constexpr std::uint32_t kMaxBytes = 1 << 30;
-  if (reply.magic != kMagic || reply.bytes > kMaxBytes) {
-    return environment_error(target, "the service there is not an Echelon rank 0",
-                             "choose another MASTER_PORT for all processes");
+  const std::size_t most = reply.accepted != 0
+                               ? static_cast<std::size_t>(rendezvous_.size) * sizeof(PeerAddress)
+                               : kLongestReason;
+  if (reply.magic != kMagic || reply.bytes > most) {
+    return no_echelon_error(rank);
   }
   std::string text(reply.bytes, '\0');
   if (!read_all(socket, text.data(), text.size(), wait_limit)) {
     return environment_error(target, fmt::format("rank {} left before the run began", rank));
   }
-  if (reply.accepted != 0) return text;
+  if (reply.accepted != 0) {
+    const Signature expected =
+        sign(rendezvous_.token, nonces_.at(rank), std::as_bytes(std::span(text)));
+    if (same(expected, reply.signature)) return text;
+    return environment_error(target,
+                             fmt::format("the process there does not know {}", kTokenVariable),
+                             "the same value for every process of the run");
+  }
   return input_error(target, fmt::format("rank {} refuses: {}", rank, text),
                      "the same command for every process of the run");
 }
@@ -354,11 +372,9 @@ Status Joiner::join_as_member() {
     peer(rank) = *std::move(socket);
   }
   if (const Status all = accepted(rendezvous_.rank + 1); !all) return all;
-  JoinReply reply;
-  reply.accepted = 1;
   for (int rank = rendezvous_.rank + 1; rank < rendezvous_.size; ++rank) {
-    if (write_all(peer(rank), &reply, sizeof reply, wait_limit_)) continue;
-    return environment_error(where(), fmt::format("rank {} left before the run began", rank));
+    const Status in = let_in(peer(rank), requests_[static_cast<std::size_t>(rank)], {});
+    if (!in) return in;
   }
   for (int rank = 1; rank < rendezvous_.rank; ++rank) {
     if (const auto let_in = read_reply(peer(rank), rank, wait_limit_); !let_in)

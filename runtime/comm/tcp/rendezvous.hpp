@@ -1,8 +1,11 @@
 // Rendezvous of the processes of a run: all connect to rank 0, identify themselves and receive the
-// addresses of the others; then each pair is connected.
+// addresses of the others; then each pair is connected. Whoever accepts a connection sends a random
+// challenge, and requests and replies are signed with the run's token.
 #pragma once
 
+#include <atomic>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,8 +24,10 @@ struct Rendezvous {
   std::string run;       ///< as the launcher names it; may be empty
   std::string plan;      ///< text of the plan; processes with another one are refused
   std::string settings;  ///< text of the settings, likewise
+  std::string token;     ///< processes without it are strangers; empty: nobody is
   Seconds limit{300};    ///< to wait for the others
   const volatile std::sig_atomic_t* interrupted = nullptr;
+  std::shared_ptr<std::atomic<bool>> corrupt;  ///< TcpTransport::corrupt_when
 };
 
 struct Connected {

@@ -33,32 +33,67 @@ bool wait_for(int descriptor, short events, const WaitLimit& wait_limit) {
   return false;
 }
 
-Socket bound(int family, bool loopback, int port) {
-  Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+/// A socket that listens there; none, with errno, if it cannot.
+Socket bound_to(const sockaddr* at, socklen_t length) {
+  Socket socket(::socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return socket;
   set_option(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);  // skip TIME_WAIT
-  int failed = 0;
+  if (at->sa_family == AF_INET6) set_option(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (::bind(socket.descriptor(), at, length) == 0 &&
+      ::listen(socket.descriptor(), kBacklog) == 0) {
+    return socket;
+  }
+  const int why = errno;
+  socket.close();
+  errno = why;
+  return socket;
+}
+
+Socket bound(int family, bool loopback, int port) {
   if (family == AF_INET6) {
-    set_option(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     sockaddr_in6 at{};
     at.sin6_family = AF_INET6;
     at.sin6_port = htons(static_cast<std::uint16_t>(port));
     at.sin6_addr = loopback ? in6addr_loopback : in6addr_any;
-    failed = ::bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&at), sizeof at);
+    return bound_to(reinterpret_cast<const sockaddr*>(&at), sizeof at);
+  }
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<std::uint16_t>(port));
+  at.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+  return bound_to(reinterpret_cast<const sockaddr*>(&at), sizeof at);
+}
+
+std::string text_of(const sockaddr* at) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (at->sa_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at)->sin_addr, text.data(),
+                text.size());
   } else {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(static_cast<std::uint16_t>(port));
-    at.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
-    failed = ::bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&at), sizeof at);
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(at)->sin6_addr, text.data(),
+                text.size());
   }
-  if (failed == 0) failed = ::listen(socket.descriptor(), kBacklog);
-  if (failed != 0) {
-    const int why = errno;
-    socket.close();
-    errno = why;
+  const std::string address(text.data());
+  constexpr const char* kMapped = "::ffff:";  // IPv4 on a dual-stack socket
+  const bool mapped = address.starts_with(kMapped) && address.find('.') != std::string::npos;
+  return mapped ? address.substr(std::strlen(kMapped)) : address;
+}
+
+/// On the interface that has the address, if one does and it is not the loopback interface.
+Socket bound_by_name(const std::string& address, int port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  errno = EADDRNOTAVAIL;
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0)
+    return Socket();
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, ::freeaddrinfo);
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    if (is_loopback(text_of(each->ai_addr))) continue;
+    Socket socket = bound_to(each->ai_addr, each->ai_addrlen);
+    if (socket || errno == EADDRINUSE) return socket;
   }
-  return socket;
+  return Socket();
 }
 
 }  // namespace
@@ -84,7 +119,10 @@ bool is_loopback(const std::string& address) {
 Result<Socket> listen_for(const std::string& address, int port) {
   const bool four = address == "localhost" || address == "127.0.0.1";
   const bool loopback = four || address == "::1";
-  Socket socket = bound(four ? AF_INET : AF_INET6, loopback, port);
+  Socket socket;
+  errno = 0;
+  if (!loopback && !is_loopback(address)) socket = bound_by_name(address, port);
+  if (!socket && errno != EADDRINUSE) socket = bound(four ? AF_INET : AF_INET6, loopback, port);
   // A machine without IPv6.
   if (!socket && !loopback && errno != EADDRINUSE) socket = bound(AF_INET, false, port);
   if (socket) return socket;
@@ -93,6 +131,20 @@ Result<Socket> listen_for(const std::string& address, int port) {
   return environment_error(where, "the port is in use on the host of rank 0",
                            "another run, or another program; choose another MASTER_PORT for all "
                            "processes");
+}
+
+Result<Socket> listen_beside(const Socket& connection, const std::string& master) {
+  sockaddr_storage at{};
+  socklen_t length = sizeof at;
+  auto* const here = reinterpret_cast<sockaddr*>(&at);
+  ::getsockname(connection.descriptor(), here, &length);
+  if (is_loopback(text_of(here))) return listen_for(is_loopback(master) ? master : "", 0);
+  if (at.ss_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(at).sin6_port = 0;
+  else
+    reinterpret_cast<sockaddr_in&>(at).sin_port = 0;
+  if (Socket socket = bound_to(here, length)) return socket;
+  return environment_error(text_of(here), std::strerror(errno));
 }
 
 int port_of(const Socket& listener) {
@@ -144,19 +196,9 @@ Socket connect_to(const std::string& address, int port, const WaitLimit& wait_li
 std::string address_of_peer(const Socket& socket) {
   sockaddr_storage at{};
   socklen_t length = sizeof at;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (::getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&at), &length) != 0) return "";
-  if (at.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(at).sin_addr, text.data(),
-                text.size());
-  } else {
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(at).sin6_addr, text.data(),
-                text.size());
-  }
-  const std::string address(text.data());
-  constexpr const char* kMapped = "::ffff:";  // IPv4 on a dual-stack socket
-  const bool mapped = address.starts_with(kMapped) && address.find('.') != std::string::npos;
-  return mapped ? address.substr(std::strlen(kMapped)) : address;
+  auto* const there = reinterpret_cast<sockaddr*>(&at);
+  if (::getpeername(socket.descriptor(), there, &length) != 0) return "";
+  return text_of(there);
 }
 
 std::int64_t receive_some(int descriptor, std::byte* to, std::uint64_t bytes) {

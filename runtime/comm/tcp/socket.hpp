@@ -44,10 +44,14 @@ struct WaitLimit {
 /// Whether the address is local to each machine.
 [[nodiscard]] bool is_loopback(const std::string& address);
 
-/// Listens for those that connect to `address` (of this machine), on every interface unless it is
-/// localhost, 127.0.0.1 or ::1, with IPv4 and IPv6 if available; port 0: any free one.
-/// Environment error: the port is taken.
+/// Listens for those that connect to `address` (of this machine), on the interface that has it; on
+/// every interface, with IPv4 and IPv6 if available, where none has it (a name that is translated
+/// on the way) or only the loopback interface has the name. Port 0: any free one. Environment
+/// error: the port is taken.
 [[nodiscard]] Result<Socket> listen_for(const std::string& address, int port);
+/// Listens on any free port of the interface of a connection; as above if that is the loopback
+/// interface and `master`, the address of rank 0, is not.
+[[nodiscard]] Result<Socket> listen_beside(const Socket& connection, const std::string& master);
 [[nodiscard]] int port_of(const Socket& listener);
 /// The next pending connection, if any.
 [[nodiscard]] Socket accept_from(const Socket& listener);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/base/content_hash.hpp"
 #include "core/base/expects.hpp"
 
 namespace echelon::tcp {
@@ -94,16 +95,20 @@ std::optional<int> TcpChannel::lost_rank() const {
   return std::nullopt;
 }
 
-/// Under the lock.
-std::string TcpChannel::missing() const {
-  std::string text;
+/// Under the lock: with the ranks whose messages have not arrived.
+WaitDescription TcpChannel::exactly(WaitDescription wait) const {
+  std::vector<int> missing;
   for (std::size_t member = 0; member < peer_queues_.size(); ++member) {
-    if (!peer_queues_[member].posted.empty()) text += " " + std::to_string(group_.ranks[member]);
+    if (!peer_queues_[member].posted.empty()) missing.push_back(group_.ranks[member]);
   }
-  return text.empty() ? "" : " waits for rank" + text;
+  if (missing.empty()) return wait;
+  wait.text += " waits for rank";
+  for (const int rank : missing) wait.text += " " + std::to_string(rank);
+  wait.missing = std::move(missing);
+  return wait;
 }
 
-void TcpChannel::wait(const std::function<std::string()>& waiting) {
+void TcpChannel::wait(const DescribeWait& waiting) {
   std::optional<int> lost;
   try {
     monitor_.await(
@@ -112,10 +117,10 @@ void TcpChannel::wait(const std::function<std::string()>& waiting) {
           lost = lost_rank();
           return lost.has_value();
         },
-        [&] { return waiting() + missing(); });
+        [&] { return exactly(waiting()); });
     if (lost) {
       throw RunFailure(RunFailure::Kind::peer_lost,
-                       "rank " + std::to_string(*lost) + " has left the run: " + waiting());
+                       "rank " + std::to_string(*lost) + " has left the run: " + waiting().text);
     }
   } catch (...) {
     monitor_.with_lock([&] {
@@ -135,9 +140,10 @@ std::string TcpChannel::begin(int member, const MessageHeader& header) {
   return monitor_.with_lock([&]() -> std::string {
     PeerQueue& each = peer_queue(member);
     if (header.number != each.next_in++) return "a message is missing";
+    each.checksum = header.checksum;
     each.direct = !abandoned_ && each.early.empty() && !each.posted.empty();
     if (!each.direct) {
-      each.early.emplace_back().data.resize(header.bytes);
+      each.early.emplace_back().bytes = header.bytes;
     } else if (each.posted.front().bytes != header.bytes) {
       return "a message of unexpected length";
     }
@@ -145,24 +151,38 @@ std::string TcpChannel::begin(int member, const MessageHeader& header) {
   });
 }
 
+/// Under the lock: of the message whose last byte has arrived.
+bool TcpChannel::matches_checksum(const PeerQueue& each) {
+  if (!each.direct) return checksum(each.early.back().data) == each.checksum;
+  if (each.posted.empty()) return true;  // abandoned
+  return checksum({each.posted.front().data, each.posted.front().bytes}) == each.checksum;
+}
+
 std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
   std::array<std::byte, 1 << 14> nowhere;
   bool over = false;
+  bool intact = true;
   const std::int64_t got = monitor_.with_lock([&]() -> std::int64_t {
     PeerQueue& each = peer_queue(member);
     std::byte* to = nowhere.data();
     std::uint64_t limit = std::min<std::uint64_t>(left, nowhere.size());
     if (!each.direct) {
       Early& early = each.early.back();
-      to = early.data.data() + (early.data.size() - left);
       limit = std::min(left, kReadBytes);
+      early.data.resize(early.bytes - left + limit);
+      to = early.data.data() + (early.bytes - left);
     } else if (!each.posted.empty()) {
       to = each.posted.front().data + (each.posted.front().bytes - left);
       limit = std::min(left, kReadBytes);
     }
     const std::int64_t count = receive_some(descriptor, to, limit);
     over = count > 0 && static_cast<std::uint64_t>(count) == left;
+    if (!each.direct && count < static_cast<std::int64_t>(limit)) {
+      each.early.back().data.resize(each.early.back().bytes - left +
+                                    static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)));
+    }
     if (!over) return count;
+    intact = matches_checksum(each);
     if (!each.direct) {
       each.early.back().whole = true;
       if (abandoned_) each.early.pop_back();
@@ -172,6 +192,7 @@ std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
     }
     return count;
   });
+  if (!intact) transport_.changed(transport_.peer(group_.rank(member)));
   if (over) monitor_.wake();
   return got;
 }

@@ -17,14 +17,15 @@ class TcpChannel final : public Messages {
   void send(const void* data, std::int64_t bytes, int to) override;
   void receive(void* data, std::int64_t bytes, int from) override;
   void gather(std::byte* blocks, std::int64_t bytes) override;
-  void wait(const std::function<std::string()>& waiting) override;
+  void wait(const DescribeWait& waiting) override;
   [[nodiscard]] bool idle() const override;
 
   // For the transport.
   [[nodiscard]] std::optional<int> member_of(int rank) const;  ///< none: not in the group
   /// Announces the next message of this member, before its first byte. "" or the error.
   [[nodiscard]] std::string begin(int member, const MessageHeader& header);
-  /// Reads available bytes of that message; returns what recv returned.
+  /// Reads available bytes of that message; returns what recv returned. Stops the run after the
+  /// last byte if the checksum differs.
   [[nodiscard]] std::int64_t read(int member, std::uint64_t left, int descriptor);
   void under_way(int member);  ///< a parcel is queued
   void sent(int member);       ///< it is written
@@ -40,13 +41,15 @@ class TcpChannel final : public Messages {
   };
   /// A message without a posted receive.
   struct Early {
-    std::vector<std::byte> data;
+    std::vector<std::byte> data;  ///< grows as it arrives: a length is believed when it is there
+    std::uint64_t bytes = 0;
     bool whole = false;
   };
   struct PeerQueue {
     std::deque<Posted> posted;
     std::deque<Early> early;
-    bool direct = false;  ///< incoming bytes go to posted.front()
+    bool direct = false;         ///< incoming bytes go to posted.front()
+    std::uint64_t checksum = 0;  ///< of the message that is being read
     int parcels = 0;
     std::uint32_t next_in = 0;
     std::uint32_t next_out = 0;  ///< of the queue's thread alone
@@ -57,7 +60,8 @@ class TcpChannel final : public Messages {
   [[nodiscard]] int under_way() const;
   [[nodiscard]] std::optional<int> lost_rank() const;
   void match(PeerQueue& peer_queue);
-  [[nodiscard]] std::string missing() const;
+  [[nodiscard]] static bool matches_checksum(const PeerQueue& peer_queue);
+  [[nodiscard]] WaitDescription exactly(WaitDescription wait) const;
 
   TcpTransport& transport_;
   const std::uint32_t number_;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/content_hash.hpp"
 #include "core/base/expects.hpp"
 #include "runtime/comm/tcp/tcp_channel.hpp"
 
@@ -19,6 +20,7 @@ namespace {
 
 /// The channel of goodbye messages: a byte that encodes how a run ended, and the reason.
 constexpr std::uint32_t kGoodbyes = 0xffff'ffff;
+constexpr std::uint32_t kStatuses = 0xffff'fffe;  ///< the channel of status messages
 constexpr std::uint64_t kLongestGoodbye = 1 << 16;
 constexpr std::uint64_t kLongestMessage = std::uint64_t{1} << 48;
 constexpr std::byte kFine{0};
@@ -93,6 +95,13 @@ bool TcpTransport::write_some(Peer& to, Parcel& parcel) {
 }
 
 void TcpTransport::send(Peer& to, Parcel parcel) {
+  if (parcel.channel != nullptr) {
+    parcel.header.checksum = checksum({parcel.data, parcel.header.bytes});
+    if (corrupt_ && corrupt_->exchange(false)) {
+      parcel.own.assign(parcel.data, parcel.data + parcel.header.bytes);
+      parcel.own.front() ^= std::byte{1};
+    }
+  }
   const std::lock_guard lock(to.mutex);
   if (!to.write_failed && to.out.empty() && write_some(to, parcel)) return;
   if (parcel.channel != nullptr) parcel.channel->under_way(parcel.member);
@@ -173,15 +182,14 @@ void TcpTransport::read_from(Peer& from) {
   const std::int64_t got =
       from.channel != nullptr
           ? from.channel->read(from.member, from.left_to_read, descriptor)
-          : receive_some(descriptor,
-                         from.goodbye.data() + (from.goodbye.size() - from.left_to_read),
+          : receive_some(descriptor, from.note.data() + (from.note.size() - from.left_to_read),
                          from.left_to_read);
   if (got == -EAGAIN) return;
   if (got <= 0) return closed(from);
   from.left_to_read -= static_cast<std::uint64_t>(got);
   if (from.left_to_read > 0) return;
   from.header_read = 0;
-  if (from.channel == nullptr) read_goodbye(from);
+  if (from.channel == nullptr) read_note(from);
 }
 
 /// False: the message is invalid, and reading stops.
@@ -192,10 +200,16 @@ bool TcpTransport::begin_message(Peer& from) {
   std::string fault;
   if (header.channel == kGoodbyes) {
     if (header.bytes > 0 && header.bytes <= kLongestGoodbye) {
-      from.goodbye.resize(header.bytes);
+      from.note.resize(header.bytes);
       return true;
     }
     fault = "a goodbye message of invalid length";
+  } else if (header.channel == kStatuses) {
+    if (header.bytes == sizeof(StatusMessage)) {
+      from.note.resize(header.bytes);
+      return true;
+    }
+    fault = "a status message of invalid length";
   } else {
     TcpChannel* const channel =
         header.channel < channels_.size() ? channels_[header.channel] : nullptr;
@@ -216,17 +230,54 @@ bool TcpTransport::begin_message(Peer& from) {
   return false;
 }
 
+void TcpTransport::read_note(Peer& from) {
+  if (from.header.channel == kGoodbyes) return read_goodbye(from);
+  StatusMessage status;
+  std::memcpy(&status, from.note.data(), sizeof status);
+  const std::lock_guard lock(statuses_mutex_);
+  statuses_.emplace_back(from.rank, status);
+}
+
+void TcpTransport::send(int to, const StatusMessage& message) {
+  Peer& target = peer(to);
+  if (target.left || finishing_) return;
+  Parcel parcel;
+  parcel.header = {kStatuses, 0, sizeof message};
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&message);
+  parcel.own.assign(bytes, bytes + sizeof message);
+  send(target, std::move(parcel));
+}
+
+std::optional<StatusMessage> TcpTransport::receive(int& from) {
+  const std::lock_guard lock(statuses_mutex_);
+  if (statuses_.empty()) return std::nullopt;
+  const auto [rank, status] = statuses_.front();
+  statuses_.pop_front();
+  from = rank;
+  return status;
+}
+
 void TcpTransport::read_goodbye(Peer& from) {
   from.left = true;
-  const std::byte how = from.goodbye.front();
+  const std::byte how = from.note.front();
   if (how == kFine) return wake_channels();
-  const std::string why(reinterpret_cast<const char*>(from.goodbye.data()) + 1,
-                        from.goodbye.size() - 1);
+  const std::string why(reinterpret_cast<const char*>(from.note.data()) + 1, from.note.size() - 1);
   {
     const std::lock_guard lock(reported_mutex_);
     reported_ = why;
   }
   run_threads_.stop(static_cast<RunFailure::Kind>(static_cast<int>(how) - 1), why);
+}
+
+/// A message whose checksum is another one on this side. TCP's own finds most, not all. Reading
+/// goes on: the sender is to learn of it.
+void TcpTransport::changed(const Peer& from) {
+  run_threads_.stop(RunFailure::Kind::environment,
+                    "a message of " + std::to_string(from.header.bytes) + " bytes from rank " +
+                        std::to_string(from.rank) + " (" + from.address + ") to rank " +
+                        std::to_string(rank_) +
+                        " has changed on its way (other checksum): suspect the memory and the "
+                        "network card of the two machines");
 }
 
 /// No more data come from this peer.

@@ -6,13 +6,16 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/message_communicator.hpp"
 #include "runtime/comm/tcp/socket.hpp"
 #include "runtime/threads/run_threads.hpp"
+#include "runtime/threads/watchdog.hpp"
 
 namespace echelon::tcp {
 
@@ -23,33 +26,39 @@ struct MessageHeader {
   std::uint32_t channel = 0;
   std::uint32_t number = 0;  ///< of the messages of this line from this process, from 0
   std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;  ///< XXH3 of the bytes, of a channel's messages
 };
-static_assert(sizeof(MessageHeader) == 16);
+static_assert(sizeof(MessageHeader) == 24);
 
 /// One thread reads all incoming data and writes what sockets did not accept at once, so the other
 /// end never waits for this one to read. A process that leaves sends a goodbye message: that its
 /// run is complete, or the failure that ended it; one whose connection closes without a goodbye is
 /// lost. Both stop the run.
-class TcpTransport {
+class TcpTransport final : public StatusLink {
  public:
   /// `peers`: by rank; the entry of this rank is empty.
   TcpTransport(RunThreads& run_threads, int rank, std::vector<Socket> peers);
-  ~TcpTransport();
+  ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
 
   /// The messages of one group role; `number` identifies it in all processes. Before start().
   [[nodiscard]] std::unique_ptr<Messages> channel(int number, const Group& group);
+  /// When it becomes true, a byte of the next message of a channel changes on its way.
+  void corrupt_when(std::shared_ptr<std::atomic<bool>> now) { corrupt_ = std::move(now); }
   void start();
   /// Sends the goodbye message and waits for those of the others, at most `limit`. Afterwards
   /// nothing is in flight.
   void finish(Seconds limit);
 
+  void send(int to, const StatusMessage& message) override;
+  std::optional<StatusMessage> receive(int& from) override;
+
  private:
   friend class TcpChannel;
   /// A message that its socket did not accept at once.
   struct Parcel {
-    TcpChannel* channel = nullptr;  ///< null: a goodbye message
+    TcpChannel* channel = nullptr;  ///< null: a goodbye or status message
     int member = 0;
     MessageHeader header;
     const std::byte* data = nullptr;
@@ -72,7 +81,7 @@ class TcpTransport {
     std::uint64_t left_to_read = 0;
     TcpChannel* channel = nullptr;
     int member = 0;
-    std::vector<std::byte> goodbye;
+    std::vector<std::byte> note;  ///< a goodbye or status message
   };
 
   [[nodiscard]] Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -85,7 +94,9 @@ class TcpTransport {
   void serve();
   void read_from(Peer& from);
   [[nodiscard]] bool begin_message(Peer& from);
+  void read_note(Peer& from);
   void read_goodbye(Peer& from);
+  void changed(const Peer& from);
   void closed(Peer& from);
   void wake();
   void wake_channels();
@@ -95,10 +106,13 @@ class TcpTransport {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<TcpChannel*> channels_;  ///< by number
   int wake_ = -1;                      ///< eventfd
+  std::shared_ptr<std::atomic<bool>> corrupt_;
   std::atomic<bool> finishing_ = false;
   std::chrono::steady_clock::time_point finish_until_;
   std::mutex reported_mutex_;
   std::string reported_;  ///< the failure that another process reported
+  std::mutex statuses_mutex_;
+  std::deque<std::pair<int, StatusMessage>> statuses_;  ///< by sender; not yet received
   std::jthread thread_;
 };
 

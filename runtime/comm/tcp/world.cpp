@@ -14,12 +14,13 @@ constexpr Seconds kLongestEnd{60};
 
 class TcpWorld final : public World {
  public:
-  TcpWorld(RunThreads& run_threads, const ParallelPlan& plan, const ModelSpec& model, int rank,
-           Connected connected)
+  TcpWorld(RunThreads& run_threads, const ParallelPlan& plan, const ModelSpec& model,
+           const Rendezvous& rendezvous, Connected connected)
       : ranks_(static_cast<int>(plan.gpus())),
         on_this_machine_(connected.on_this_machine),
-        local_{rank},
-        transport_(run_threads, rank, std::move(connected.peers)) {
+        local_{rendezvous.rank},
+        transport_(run_threads, rendezvous.rank, std::move(connected.peers)) {
+    const int rank = rendezvous.rank;
     for (int role = 0; role < kGroupRoles; ++role) {
       for (const Group& group : groups_of(static_cast<GroupRole>(role), plan, model)) {
         const auto own = std::find(group.ranks.begin(), group.ranks.end(), rank);
@@ -31,6 +32,7 @@ class TcpWorld final : public World {
                 : message_communicator(group, member, transport_.channel(role, group));
       }
     }
+    transport_.corrupt_when(rendezvous.corrupt);
     transport_.start();
   }
   ~TcpWorld() override { transport_.finish(kLongestEnd); }
@@ -44,6 +46,7 @@ class TcpWorld final : public World {
     EXPECTS(rank == local_.front(), "a process has the communicators of its own rank");
     return *ends_[static_cast<std::size_t>(role)];
   }
+  [[nodiscard]] StatusLink* status_link() override { return &transport_; }
 
  private:
   int ranks_;
@@ -61,7 +64,7 @@ Result<std::unique_ptr<World>> world(RunThreads& run_threads, const ParallelPlan
   Result<Connected> connected = join_run(rendezvous);
   if (!connected) return connected.error();
   return std::unique_ptr<World>(
-      std::make_unique<TcpWorld>(run_threads, plan, model, rendezvous.rank, *std::move(connected)));
+      std::make_unique<TcpWorld>(run_threads, plan, model, rendezvous, *std::move(connected)));
 }
 
 }  // namespace echelon::tcp

@@ -48,6 +48,7 @@ class CudaWorld final : public World {
     return host_->local_ranks();
   }
   [[nodiscard]] Communicator& at(int rank, GroupRole role) override;
+  [[nodiscard]] StatusLink* status_link() override { return host_->status_link(); }
 
   /// Throws asynchronous errors of communicators. For threads that wait for a GPU.
   void check() { nccl_.check(); }

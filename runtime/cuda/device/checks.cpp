@@ -4,17 +4,39 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "runtime/threads/failure.hpp"
 
 namespace echelon::cuda {
 
+namespace {
+
+/// Errors of the GPU, its links or its driver, not of the program: another process on that GPU
+/// would meet them too, and a launcher should take the node out of service.
+/// Source: driver_types.h of CUDA, comments on cudaError.
+bool is_of_the_device(cudaError_t status) {
+  switch (status) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  const auto kind = status == cudaErrorMemoryAllocation ? RunFailure::Kind::out_of_memory
-                                                        : RunFailure::Kind::defect;
-  throw RunFailure(kind, fmt::format("{}: CUDA says {} ({})", what, cudaGetErrorString(status),
-                                     cudaGetErrorName(status)));
+  std::string text = fmt::format("{}: CUDA says {} ({})", what, cudaGetErrorString(status),
+                                 cudaGetErrorName(status));
+  if (status == cudaErrorMemoryAllocation) throw RunFailure(RunFailure::Kind::out_of_memory, text);
+  if (!is_of_the_device(status)) throw RunFailure(RunFailure::Kind::defect, text);
+  throw RunFailure(RunFailure::Kind::environment,
+                   text + "; the GPU or its driver is at fault: take this node out of service");
 }
 
 void check(cublasStatus_t status, const char* what) {

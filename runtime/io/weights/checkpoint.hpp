@@ -20,7 +20,9 @@
 
 #include "core/base/result.hpp"
 #include "core/model/model.hpp"
+#include "runtime/io/weights/checkpoint_group.hpp"
 #include "runtime/io/weights/disk.hpp"
+#include "runtime/io/weights/retention.hpp"
 #include "runtime/io/weights/tensors.hpp"
 
 namespace echelon {
@@ -41,14 +43,28 @@ struct RunIdentity {
   std::string data;       ///< what is read: path or "synthetic"
 };
 
+/// Learning-rate schedule of the run, with lengths in samples, so that a run with another global
+/// batch can go on in it.
+struct RateSchedule {
+  double peak = 0;
+  double min = 0;
+  std::int64_t warmup_samples = 0;
+  std::int64_t decay_samples = 0;   ///< where the rate reaches `min`
+  std::int64_t warmup_steps = 0;    ///< as the user asked for
+  std::int64_t lr_decay_steps = 0;  ///< as the user asked for; 0: the last step
+  bool operator==(const RateSchedule&) const = default;
+};
+
 /// Progress of the run. A run that resumes from these values and the state computes the same bits.
 struct Progress {
   std::int64_t step = 0;     ///< steps done
   std::int64_t samples = 0;  ///< read so far: the number of the next one (data/samples.hpp)
   std::int64_t tokens = 0;
-  std::int64_t skipped = 0;    ///< steps whose gradients were not finite
-  std::uint64_t seed = 0;      ///< key of all random numbers and of the data's order
-  std::vector<double> losses;  ///< of the last steps, to detect a spike
+  std::int64_t skipped = 0;          ///< steps whose gradients were not finite
+  std::uint64_t seed = 0;            ///< key of all random numbers and of the data's order
+  std::vector<double> losses;        ///< of the last steps, to detect a spike
+  std::int64_t global_batch = 0;     ///< samples of a step; 0: unknown, before version 3
+  std::optional<RateSchedule> rate;  ///< absent before version 3
   bool operator==(const Progress&) const = default;
 };
 
@@ -58,28 +74,18 @@ struct CheckpointContents {
   Progress progress;
 };
 
-/// The members that write together: threads, processes, or a single one.
-struct CheckpointGroup {
-  int member = 0;
-  int members = 1;
-  /// Returns when every member has called it: true if all passed true. Accesses before it happen
-  /// before those after it.
-  std::function<bool(bool)> agree = [](bool fine) { return fine; };
-  /// Copies from the spans' data if that is not host memory.
-  std::function<void(const void* from, void* host, std::int64_t bytes)> read = {};
-};
-
 /// Every member calls it with the same contents and its own spans. Each element of each tensor is
 /// in exactly one span of all members together, except those of parameters that are not `counted`,
-/// which are skipped. Keeps the `keep` (≥ 1) newest checkpoints and removes older ones. Errors: a
-/// full disk (with the needed and the free bytes), disk errors, elements written by no member or
-/// by two. After an error the earlier checkpoints are unchanged; members that did not fail
-/// themselves report that another did.
+/// which are skipped. Then removes those that `keep` does not name. Errors, the same for all
+/// members: a full disk (with the needed and the free bytes), disk errors, elements written by no
+/// member or by two. After an error the earlier checkpoints are unchanged.
 [[nodiscard]] Status write_checkpoint(const std::string& directory,
                                       const CheckpointContents& contents,
                                       std::span<const StateSpan> spans,
-                                      const CheckpointGroup& group, int keep,
+                                      const CheckpointGroup& group, const KeepPolicy& keep,
                                       const Disk& disk = Disk());
+/// Bytes of the files of one checkpoint.
+[[nodiscard]] std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format);
 
 struct FoundCheckpoint {
   std::string path;
@@ -87,11 +93,14 @@ struct FoundCheckpoint {
   /// For the user: newer checkpoints that are damaged, with reasons; another plan, other data.
   std::vector<std::string> notes;
 };
-/// The newest complete checkpoint; nothing if there is none at all. Reads and hashes all its files:
-/// one member calls it and sends the result to the others. Errors: all are damaged; the newest
-/// complete one is of another model (the first difference is reported).
-[[nodiscard]] Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& directory,
-                                                                     const RunIdentity& run);
+/// The newest complete checkpoint; nothing if there is none at all. Every member calls it and gets
+/// the same: the leader names a checkpoint by its step and the hash of its manifest, every member
+/// checks that it sees the same one, and each hashes its share of the files. Errors: all are
+/// damaged; the newest complete one is of another model (the first difference is reported), of
+/// another number format, or of a newer version; a member sees another checkpoint than the leader.
+[[nodiscard]] Result<std::optional<FoundCheckpoint>> find_checkpoint(
+    const std::string& directory, const RunIdentity& run, const StateFormat& format,
+    const CheckpointGroup& group = {});
 /// The manifest of a checkpoint that find_checkpoint has found.
 [[nodiscard]] Result<CheckpointContents> read_contents(const std::string& path);
 /// Fills the spans, whatever the split of the run that wrote; padding of the vocabulary becomes 0.

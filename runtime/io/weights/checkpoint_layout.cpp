@@ -37,6 +37,12 @@ std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& fo
   return files;
 }
 
+std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format) {
+  std::int64_t bytes = 0;
+  for (const StateFile& file : state_files(model, format)) bytes += file.bytes();
+  return bytes;
+}
+
 std::string checkpoint_path(const std::string& directory, std::int64_t step) {
   return (std::filesystem::path(directory) / ("step_" + std::to_string(step))).string();
 }

@@ -19,6 +19,9 @@ Error not_written(const std::string& path, int code) {
   return environment_error(path, "cannot be written: " + reason_of(code));
 }
 
+/// File systems that cannot reserve space (NFS before 4.2, for instance) answer so.
+bool cannot_reserve(int code) { return code == EOPNOTSUPP || code == ENOSYS || code == EINVAL; }
+
 }  // namespace
 
 Disk::File::~File() {
@@ -35,10 +38,18 @@ Result<Disk::File> Disk::create(const std::string& path, std::int64_t bytes) con
   if (const int code = fault("create", path)) return not_written(path, code);
   File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.fd_ < 0) return not_written(path, errno);
-  if (const int code = fault("allocate", path)) return not_written(path, code);
-  int code = bytes > 0 ? ::posix_fallocate(file.fd_, 0, bytes) : 0;
-  if (code == EOPNOTSUPP || code == EINVAL) {
-    code = ::ftruncate(file.fd_, bytes) == 0 ? 0 : errno;
+  int code = fault("allocate", path);
+  while (code == 0 && bytes > 0 && ::fallocate(file.fd_, 0, 0, bytes) != 0) {
+    if (errno != EINTR) code = errno;
+  }
+  if (cannot_reserve(code)) code = ::ftruncate(file.fd_, bytes) == 0 ? 0 : errno;
+  if (code == ENOSPC || code == EDQUOT) {
+    Error error = not_written(path, code);
+    const Result<std::int64_t> left = free_bytes(std::filesystem::path(path).parent_path());
+    if (left)
+      error.found +=
+          fmt::format(": {} are needed, {} are free", size_text(bytes), size_text(*left));
+    return error;
   }
   if (code != 0) return not_written(path, code);
   return file;
@@ -99,15 +110,29 @@ Status Disk::remove_all(const std::string& path) const {
   return Done{};
 }
 
-Status Disk::check_free(const std::string& path, std::int64_t bytes) const {
+Result<std::int64_t> Disk::free_bytes(const std::string& path) const {
+  if (const int code = fault("statvfs", path)) return not_written(path, code);
   struct statvfs space {};
   if (::statvfs(path.c_str(), &space) != 0) return not_written(path, errno);
-  const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
-  if (static_cast<double>(bytes) <= left) return Done{};
-  return environment_error(path,
-                           fmt::format("{:.1f} GB are needed on the disk and {:.1f} GB are free",
-                                       static_cast<double>(bytes) / 1e9, left / 1e9),
-                           "free some, keep fewer checkpoints, or write elsewhere");
+  return static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize);
+}
+
+Status Disk::check_free(const std::string& path, std::int64_t bytes) const {
+  const Result<std::int64_t> left = free_bytes(path);
+  if (!left) return left.error();
+  if (bytes <= *left) return Done{};
+  return environment_error(
+      path,
+      fmt::format("{} are needed on the disk and {} are free", size_text(bytes), size_text(*left)),
+      "free some, keep fewer checkpoints (--keep-last), or write elsewhere");
+}
+
+std::string size_text(std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  if (size >= 1e9) return fmt::format("{:.1f} GB", size / 1e9);
+  if (size >= 1e6) return fmt::format("{:.1f} MB", size / 1e6);
+  if (size >= 1e3) return fmt::format("{:.1f} kB", size / 1e3);
+  return fmt::format("{} bytes", bytes);
 }
 
 }  // namespace echelon

@@ -39,7 +39,8 @@ class Disk {
 
   // All errors are of the environment and carry the path.
   [[nodiscard]] Status make_directory(const std::string& path) const;
-  /// A new file of this size, preallocated if the file system supports it.
+  /// A new file of this size, preallocated if the file system supports it: without writing its
+  /// blocks, as posix_fallocate(3) does where fallocate(2) is refused.
   [[nodiscard]] Result<File> create(const std::string& path, std::int64_t bytes) const;
   /// An existing file, to write into.
   [[nodiscard]] Result<File> open(const std::string& path) const;
@@ -54,6 +55,8 @@ class Disk {
   [[nodiscard]] Status remove_all(const std::string& path) const;
   /// An error with the needed and the free bytes unless `bytes` more fit on the disk of `path`.
   [[nodiscard]] Status check_free(const std::string& path, std::int64_t bytes) const;
+  /// Free bytes on the disk of `path`.
+  [[nodiscard]] Result<std::int64_t> free_bytes(const std::string& path) const;
 
  private:
   [[nodiscard]] int fault(std::string_view operation, const std::string& path) const {
@@ -61,5 +64,8 @@ class Disk {
   }
   Fault fault_;
 };
+
+/// "12.3 GB", "4.1 MB", "3.2 kB", "0 bytes".
+[[nodiscard]] std::string size_text(std::int64_t bytes);
 
 }  // namespace echelon

@@ -28,6 +28,9 @@ struct CheckpointManifest {
 
 /// The text ends with a fingerprint of itself, which detects any damage.
 [[nodiscard]] std::string manifest_to_json(const CheckpointManifest& manifest);
+/// An error if it is of a newer version than this program writes: such a checkpoint is neither
+/// damaged nor read. Success for damaged text, too, which parse_manifest reports.
+[[nodiscard]] Status check_manifest_version(std::string_view json, std::string_view where);
 [[nodiscard]] Result<CheckpointManifest> parse_manifest(std::string_view json,
                                                         std::string_view where);
 

@@ -15,9 +15,11 @@
 namespace echelon {
 namespace {
 
-constexpr std::int64_t kManifestVersion = 2;
+constexpr std::int64_t kManifestVersion = 3;
 /// Models had no constants: two of them were stored separately.
 constexpr std::int64_t kWithoutConstants = 1;
+/// Runs resumed by the number of steps alone.
+constexpr std::int64_t kWithoutRate = 2;
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 Json element_json(std::optional<Element> element) {
@@ -127,13 +129,40 @@ void read_run(JsonReader& reader, std::int64_t version, CheckpointContents& cont
   reader.ignore({"master"});
 }
 
-void read_progress(JsonReader& reader, Progress& progress) {
+Json rate_json(const RateSchedule& rate) {
+  return {{"peak", rate.peak},
+          {"min", rate.min},
+          {"warmup_samples", rate.warmup_samples},
+          {"decay_samples", rate.decay_samples},
+          {"warmup_steps", rate.warmup_steps},
+          {"lr_decay_steps", rate.lr_decay_steps}};
+}
+
+void read_rate(JsonReader& reader, RateSchedule& rate) {
+  const Json* object = reader.member("learning_rate");
+  if (object == nullptr || !object->is_object())
+    return reader.fail("learning_rate", "no object", "the schedule of the learning rate");
+  JsonReader of_rate(*object, reader.where(), "/learning_rate");
+  rate.peak = of_rate.number("peak", 0);
+  rate.min = of_rate.number("min", 0);
+  rate.warmup_samples = of_rate.integer("warmup_samples", 0, kMax);
+  rate.decay_samples = of_rate.integer("decay_samples", 0, kMax);
+  rate.warmup_steps = of_rate.integer("warmup_steps", 0, kMax);
+  rate.lr_decay_steps = of_rate.integer("lr_decay_steps", 0, kMax);
+  if (const Status read = of_rate.finish(); !read)
+    reader.fail("learning_rate", read.error().found, read.error().expected);
+}
+
+void read_progress(JsonReader& reader, std::int64_t version, Progress& progress) {
   progress.step = reader.integer("step", 0, kMax);
   progress.samples = reader.integer("samples", 0, kMax);
   progress.tokens = reader.integer("tokens", 0, kMax);
   progress.skipped = reader.integer("skipped", 0, kMax);
   progress.seed = read_seed(reader);
   progress.losses = read_losses(reader);
+  if (version <= kWithoutRate) return;
+  progress.global_batch = reader.integer("global_batch", 0, kMax);
+  read_rate(reader, progress.rate.emplace());
 }
 
 }  // namespace
@@ -148,6 +177,8 @@ std::string manifest_to_json(const CheckpointManifest& manifest) {
                 {"skipped", progress.skipped},
                 {"seed", std::to_string(progress.seed)},
                 {"losses", losses_json(progress.losses)},
+                {"global_batch", progress.global_batch},
+                {"learning_rate", rate_json(progress.rate.value_or(RateSchedule{}))},
                 {"plan", run.plan},
                 {"plan_hash", run.plan_hash},
                 {"data", run.data},
@@ -162,6 +193,19 @@ std::string manifest_to_json(const CheckpointManifest& manifest) {
   }
   document["hash"] = content_hash(document.dump());
   return document.dump(1) + "\n";
+}
+
+Status check_manifest_version(std::string_view json, std::string_view where) {
+  const Result<Json> document = parse_json(json, where);
+  if (!document || !document->is_object() || !document->contains("version")) return Done{};
+  const Json& version = (*document)["version"];
+  if (!version.is_number_integer() || version.get<std::int64_t>() <= kManifestVersion)
+    return Done{};
+  return input_error(std::string(where),
+                     fmt::format("a checkpoint of version {}", version.get<std::int64_t>()),
+                     fmt::format("version {} or earlier", kManifestVersion),
+                     "a newer version of this program wrote it: continue with that one, or choose "
+                     "another directory");
 }
 
 Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_view where) {
@@ -188,7 +232,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_vie
                 "it is damaged or was edited");
   }
   read_run(reader, version, manifest.contents);
-  read_progress(reader, manifest.contents.progress);
+  read_progress(reader, version, manifest.contents.progress);
   read_objects(reader, "files", [&](JsonReader& entry) {
     CheckpointFile file;
     file.name = entry.string("name");

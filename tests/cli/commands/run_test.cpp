@@ -188,7 +188,9 @@ TEST_CASE("NaN ends a run with exit code 6 and the step") {
   for (const std::string& launcher : launchers(runs)) {
     INFO(launcher);
     const ProcessResult result = runs.run(
-        "plan.json --steps 9 --init-from weights --report nan.json --launcher " + launcher);
+        "plan.json --steps 9 --max-skipped-steps 0 --init-from weights --report nan.json "
+        "--launcher " +
+        launcher);
     INFO(result.err << result.out);
     CHECK(result.exit_code == 6);
     CHECK(lacks(result.out, "step 0: the loss is NaN") == "");
@@ -300,7 +302,7 @@ TEST_CASE("errors for invalid input to a run give the cause, the place and the c
         "plan predict FILE --flash-attention -o NEW"}},
       {"plan.json --steps 0", 2, {"--steps", "at least 1"}},
       {"plan.json --steps many", 2, {"--steps"}},
-      {"plan.json --backend cuda", 2, {"plan.json", "a plan for this machine's cores"}},
+      {"plan.json --backend cuda", 2, {"plan.json", "a plan for processor cores"}},
       {"h100.json --backend cuda --cluster this-machine", 2, {"--cluster", "a plan for GPUs"}},
       {"h100.json --backend cuda --precision fp32", 2, {"precision fp32", "bf16:adam-fp32-master"}},
       {"plan.json --launcher slurm", 2, {"--launcher", "one of local, mpi, env"}},
@@ -309,6 +311,12 @@ TEST_CASE("errors for invalid input to a run give the cause, the place and the c
       {"plan.json --init-from nowhere", 2, {"--init-from", "nowhere"}},
       {"plan.json --resume", 2, {"--resume: no --checkpoint-dir"}},
       {"plan.json --checkpoint-every 5", 2, {"--checkpoint-every: no --checkpoint-dir"}},
+      {"plan.json --resume auto", 2, {"--resume: no --checkpoint-dir"}},
+      {"plan.json --resume=auto", 2, {"--resume: no --checkpoint-dir"}},
+      {"plan.json --resume never", 2, {"plan run", "stray word 'never'"}},
+      {"plan.json --keep-last 5", 2, {"--keep-last: no --checkpoint-dir"}},
+      {"plan.json --keep-every 0 --checkpoint-dir c", 2, {"--keep-every", "at least 1"}},
+      {"plan.json --async-checkpoints", 2, {"--async-checkpoints: no --checkpoint-dir"}},
       {"plan.json --events 9", 2, {"--events", "open file descriptor"}},
       {"plan.json --learning-rate -1", 2, {"--learning-rate"}},
       {"plan.json --timeout soon", 2, {"--timeout", "90s"}},

@@ -48,7 +48,27 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "by",            // tests/brute_force/brute_force.py
                                         "full",          // scripts/bare_machine.sh
                                         "num-distributed-optimizer-instances",
-                                        "no"};  // "--no-", before the name of a flag
+                                        "kills",  // bench/soak.py
+                                        "requeue",
+                                        "nodes",
+                                        "ntasks-per-node",
+                                        "open-mode",
+                                        "signal",
+                                        "time",
+                                        "kill-on-bad-exit",  // sbatch, srun
+                                        "mca",               // mpirun
+                                        "max-restarts",      // torchrun
+                                        "checkpoint-activations",
+                                        "activations-checkpoint-method",
+                                        "use-custom-fsdp",
+                                        "enable-cuda-graph",
+                                        "external-cuda-graph",
+                                        "moe-layer-recompute",
+                                        "standalone-embedding-stage",
+                                        "use-mcore-models",
+                                        "use-flash-attn",  // Megatron-LM, older versions
+                                        "factory",         // NeMo 2
+                                        "no"};             // "--no-", before the name of a flag
 
 /// The texts after each "--" at the beginning of a word.
 std::vector<std::string> flags_in(const std::string& text) {

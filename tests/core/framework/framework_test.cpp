@@ -20,6 +20,8 @@ std::string contradiction(const Framework& f) {
   if ((f.interleaved || f.zero_bubble || f.rank_orders) && !f.pipeline_parallel) {
     return "a schedule or a rank order of no pipeline";
   }
+  // A rank of DualPipe has no number of recomputed layers of its own.
+  if (f.dualpipe && f.per_stage_recompute) return "recomputation by rank of copied stages";
   if (f.mixed_recompute && !f.per_stage_recompute) return "mixed recomputation of equal stages";
   if (f.hybrid_shard[0]) return "optimizer instances without a distributed optimizer";
   for (int zero = 0; zero < 4; ++zero) {
@@ -198,7 +200,7 @@ TEST_CASE("defaults that are not the plan's are named") {
   const std::string flex = said(RemarkKind::needs, plan, experts);
   CHECK(flex.find("--moe-flex-dispatcher-backend hybridep") != std::string::npos);
   CHECK(flex.find("--overlap-moe-expert-parallel-comm") != std::string::npos);
-  CHECK(flex.find("--cuda-graph-scope attn mlp moe_router") != std::string::npos);
+  CHECK(flex.find("--cuda-graph-scope attn moe_router moe_preprocess") != std::string::npos);
   plan = {};
   plan.pp = 4;
   plan.vpp = 2;

@@ -33,6 +33,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.job.precision = *find_precision(draw.coin() ? "bf16" : "fp8");
   f.job.flash_attention = draw.coin();
   if (draw.coin()) f.job.expert_imbalance = 1.25;
+  if (draw.coin()) f.job.documents = *parse_document_lengths("lognormal:1000:1.25", "test");
   if (draw.coin()) f.job.token_budget = 1 + any_number(draw);
   f.cluster = draw.coin() ? "dgx-h100" : "/a path/with spaces.json";
   f.gpus = 1 + draw.upto(100'000);
@@ -59,6 +60,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.plan.schedule = static_cast<ScheduleKind>(draw.upto(3));
   f.plan.rank_order = draw.coin() ? RankOrder::dp_inside_pp : RankOrder::pp_inside_dp;
   if (draw.coin()) f.plan.offload_optimizer = 0.25;
+  if (draw.coin()) f.plan.offload_modules = {OffloadModule::core_attn, OffloadModule::attn_proj};
   f.plan.overlap_dp = draw.coin();
   f.plan.overlap_tp = draw.coin();
   f.plan.overlap_pp = draw.coin();

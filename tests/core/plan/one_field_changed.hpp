@@ -42,6 +42,8 @@ inline ParallelPlan with_changed(const PlanField& field, ParallelPlan plan) {
           value.back() -= 1;
         } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
           value = value.empty() ? Value{RecomputeModule::layernorm, RecomputeModule::moe} : Value{};
+        } else if constexpr (std::is_same_v<Value, OffloadModules>) {
+          value = value.empty() ? Value{OffloadModule::core_attn, OffloadModule::moe_act} : Value{};
         } else {
           value = value ? Value() : Value(25_MB);
         }

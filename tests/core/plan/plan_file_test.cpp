@@ -151,6 +151,21 @@ TEST_CASE("a plan file without an imbalance of experts has equal loads") {
   CHECK(parse_plan_file(plan_file_to_json(file), "p.json")->job.expert_imbalance == 1.5);
 }
 
+TEST_CASE("a plan file keeps the lengths of packed documents, and refuses what names none") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("document_lengths") == std::string::npos);
+  for (const char* lengths : {"2048", "512x1000,4096x30", "lognormal:2000:1.25"}) {
+    file.job.documents = parse_document_lengths(lengths, "test").value();
+    const Result<PlanFile> back = parse_plan_file(plan_file_to_json(file), "p.json");
+    REQUIRE(back.ok());
+    CHECK(back->job.documents == file.job.documents);
+  }
+  file.job.documents->text = "many";
+  const Result<PlanFile> bad = parse_plan_file(plan_file_to_json(file), "p.json");
+  REQUIRE(!bad.ok());
+  CHECK(bad.error().message().find("'many' names no lengths of documents") != std::string::npos);
+}
+
 TEST_CASE("parts of a stage sum to its total in the file") {
   CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
 }

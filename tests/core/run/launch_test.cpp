@@ -170,8 +170,10 @@ TEST_CASE("a launch has one process per rank of a plan") {
   const Launch launch = find_launch(kTorch).value().value();
   CHECK(check_launch(launch, 8).ok());
   CHECK(check_launch(launch, 4).error().message() ==
-        "RANK: rank 3 of 8; expected 4, one process per rank of the plan; start 4 processes; "
-        "--launcher local runs all ranks in one");
+        "RANK: rank 3 of 8; expected 4, one process per rank of the plan; start 4 processes, "
+        "or plan for 8 GPUs and resume (--replan does both): a checkpoint can be read under any "
+        "plan; "
+        "--launcher local runs all ranks in one process");
 }
 
 TEST_CASE("environment entries are split at the first equals sign") {

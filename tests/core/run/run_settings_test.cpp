@@ -9,7 +9,10 @@ TEST_CASE("settings of a run are unchanged after writing and reading") {
   s.plan = "a plan.json";
   s.steps = 7;
   s.seed = 42;
-  s.resume = true;
+  s.resume = Resume::automatic;
+  s.keep_last = 5;
+  s.keep_every = 100;
+  s.async_checkpoints = true;
   s.timeout = Seconds{2.5};
   s.events = 3;
   s.max_grad_norm = 0;

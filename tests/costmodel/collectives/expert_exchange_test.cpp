@@ -120,6 +120,20 @@ TEST_CASE("DeepEP takes as long as its published benchmark on H800") {
   CHECK(logical / inside.in(1_s) / 1e9 == Approx(155).epsilon(0.03));
 }
 
+TEST_CASE("HybridEP's kernels inside a domain take as long as published") {
+  // 4,096 tokens of 7168 values in bf16 to 8 of 64 ranks' experts on GB200:
+  // docs/README_Hybrid-EP.md at 94a9f8f has 546/569 GB/s for whole calls and 764/737 for kernels
+  // between 8 ranks.
+  const MixtureOfExperts moe = mixture(64, 8, 1, 1);
+  GroupLinks links = h800(8);
+  links.intra = BytesPerSecond{720e9};
+  const Bytes payload{2.0 * 4096 * 7168 * 8};
+  const double logical = 2.0 * 4096 * 7168 * places_met(moe, 8);
+  const Seconds time = expert_exchange(Dispatcher::hybridep, moe, payload, 1, links);
+  CHECK(logical / time.in(1_s) / 1e9 > 0.9 * 737);
+  CHECK(logical / time.in(1_s) / 1e9 < 764);
+}
+
 TEST_CASE("DeepEP and HybridEP send half the bytes in fp8, and no dispatcher sends to itself") {
   const MixtureOfExperts moe = mixture(256, 8, 8, 4);
   for (const Dispatcher each : {Dispatcher::deepep, Dispatcher::hybridep}) {

@@ -1,4 +1,4 @@
-// Memory of DualPipeV: chunks in flight, and both ends of the model on the first rank.
+// Memory of DualPipeV and DualPipe: chunks in flight, both ends of the model on one rank, copies.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/schedule/lower_plan.hpp"
@@ -13,8 +13,9 @@ struct PricedV {
   PipelineShape shape;
 };
 
-PricedV priced_v(const ModelSpec& model, const ParallelPlan& plan, int microbatches) {
-  const Framework framework = find_framework("torchtitan").value();
+PricedV priced_v(const ModelSpec& model, const ParallelPlan& plan, int microbatches,
+                 const char* of = "torchtitan") {
+  const Framework framework = find_framework(of).value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8 * plan.pp).value();
   TrainingJob job;
   job.sequence = 2048;
@@ -102,6 +103,69 @@ TEST_CASE("a tied embedding is there once under DualPipeV, and needs no sum over
   CHECK(weights(v, 0) == weights(line, 0) + 6.0 * model.hidden);  // the last norm, fp32 and bf16
   CHECK(weights(v, 3) == Approx(weights(line, 1)));
   CHECK(weights(line, 3) > weights(line, 1));
+}
+
+/// dp 8, on as many GPUs as the plans above.
+ParallelPlan both_ways_plan(ScheduleKind schedule, std::vector<int> layers) {
+  ParallelPlan plan = v_plan_of(schedule, schedule == ScheduleKind::dualpipe ? 2 : 1, layers);
+  plan.tp = 1;
+  plan.sequence_parallel = false;
+  plan.dp = plan.shard_group = 8;
+  plan.zero = 1;
+  return plan;
+}
+
+TEST_CASE("DualPipe keeps pp + 1 microbatches of the two stages that a rank holds") {
+  const ModelSpec model = load_model("llama2-7b").value();
+  for (const std::vector<int>& layers :
+       {std::vector{8, 8, 8, 8}, std::vector{7, 9, 8, 8}, std::vector{6, 9, 10, 7}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      ParallelPlan plan = both_ways_plan(ScheduleKind::dualpipe, layers);
+      plan.recompute = recompute;
+      if (recompute == Recompute::full) plan.recompute_layers.assign(4, 2);
+      const PricedV p = priced_v(model, plan, 16, "hai-llm");
+      CHECK(p.shape.microbatches == 8);
+      for (int rank = 0; rank < plan.pp; ++rank) {
+        double now = 0;
+        double most = 0;
+        for (const ComputeStep& step : compute_order(p.shape, rank)) {
+          const int stage = step.chunk == 0 ? rank : 3 - rank;
+          const int again = plan.recompute_layers[static_cast<std::size_t>(stage)];
+          const int size = layers[static_cast<std::size_t>(stage)] - again;
+          const double kept =
+              (size * p.sharding.dense.saved + again * p.sharding.layer_input).in(kByte);
+          if (step.op == Op::forward) most = std::max(most, now += kept);
+          if (step.op == Op::backward || step.op == Op::backward_weight) now -= kept;
+        }
+        if (rank == 0 || rank == 3) {
+          most += (4 * p.sharding.embedding_saved + p.sharding.head_saved).in(kByte);
+        }
+        INFO("rank " << rank << ", recompute " << name_of(recompute));
+        CHECK(p.costs.memory.stages[static_cast<std::size_t>(rank)].activations.in(kByte) ==
+              Approx(most).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("DualPipe keeps parameters and gradients twice, and the states of one copy") {
+  const ModelSpec model = load_model("llama2-7b").value();
+  const auto stages = [&](ScheduleKind schedule) {
+    return priced_v(model, both_ways_plan(schedule, {8, 8, 8, 8}), 16, "hai-llm")
+        .costs.memory.stages;
+  };
+  const std::vector<MemoryBreakdown> both = stages(ScheduleKind::dualpipe);
+  const std::vector<MemoryBreakdown> line = stages(ScheduleKind::one_f_one_b);
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
+    const std::size_t mirror = 3 - rank;
+    INFO("rank " << rank);
+    const auto twice = [&](Bytes MemoryBreakdown::*part) {
+      return (line[rank].*part + line[mirror].*part).in(kByte);
+    };
+    CHECK(both[rank].weights.in(kByte) == Approx(twice(&MemoryBreakdown::weights)));
+    CHECK(both[rank].gradients.in(kByte) == Approx(twice(&MemoryBreakdown::gradients)));
+    CHECK(both[rank].optimizer.in(kByte) == Approx(twice(&MemoryBreakdown::optimizer) / 2));
+  }
 }
 
 }  // namespace echelon

@@ -2,6 +2,8 @@
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/collectives/expert_exchange.hpp"
+#include "costmodel/time/host_shares.hpp"
+#include "costmodel/time/rates.hpp"
 #include "costmodel/time/stage_model.hpp"
 #include "tests/support/catch.hpp"
 
@@ -69,6 +71,7 @@ auto of_one_stage(const Mixture& mixture, int zero, const Ask& ask) {
 
 TEST_CASE("a layer of experts needs more launches, two fifths of them forward") {
   Mixture s = mixture("deepseek-v3");
+  s.framework.product_per_expert = false;
   s.job.sequence = 128;  // the device is done long before the host
   s.calibration.host_layer_forward = 1000_ms;
   s.calibration.host_layer_backward = 2000_ms;
@@ -92,6 +95,7 @@ TEST_CASE("if the device is slower than the host, launches of experts cost nothi
 
 TEST_CASE("CUDA graphs of layers leave half of the launches of a layer of experts") {
   Mixture s = mixture("deepseek-v3");
+  s.framework.product_per_expert = false;
   s.job.sequence = 128;
   s.calibration.host_layer_forward = 1000_ms;
   s.calibration.host_layer_backward = 2000_ms;
@@ -102,6 +106,96 @@ TEST_CASE("CUDA graphs of layers leave half of the launches of a layer of expert
   CHECK(forward(CudaGraphs::layers, 0, 3) == Approx(3 * (500 + 0.4 * 250)));
   CHECK(forward(CudaGraphs::layers, 3, 0) == Approx(3 * 50));
   CHECK(forward(CudaGraphs::full_iteration, 0, 3) < 3 * 500);
+}
+
+TEST_CASE("every local expert adds launches of its own, more with quantised tensors and biases") {
+  const Framework megatron = find_framework("megatron-core").value();
+  const PrecisionRecipe bf16 = find_precision("bf16").value();
+  MixtureOfExperts moe{.experts = 128, .experts_per_token = 8};
+  const auto launches = [&](const char* precision, int ep, HostShares shares = {}) {
+    return expert_launches(megatron, moe, find_precision(precision).value(), ep, shares);
+  };
+  CHECK(launches("bf16", 16) == Approx(1.0));  // the profile: 8 experts
+  CHECK(launches("bf16", 8) == Approx(1.48));
+  CHECK(launches("fp8:bf16-gradients", 8) == Approx(0.52 + 18 * 0.16));
+  CHECK(launches("fp8:mxfp8", 8) == Approx(0.52 + 14 * 0.16));
+  CHECK(launches("bf16", 16, host_shares(CudaGraphs::layers, true)) == Approx(0.26 + 0.48));
+  CHECK(launches("bf16", 16, host_shares(CudaGraphs::full_iteration, true)) == 0);
+  moe.expert_bias = true;
+  CHECK(launches("bf16", 16) == Approx(0.52 + 14 * 0.08));
+  const Framework torchtitan = find_framework("torchtitan").value();  // one grouped kernel
+  CHECK(expert_launches(torchtitan, moe, bf16, 1, {}) == 1);
+}
+
+TEST_CASE("a graph of the whole step fuses the experts' activation and casts with their products") {
+  Mixture s = mixture("deepseek-v3");
+  s.job.precision = find_precision("fp8:mxfp8").value();
+  ParallelPlan plan;
+  plan.ep = plan.dp = 16;
+  plan.zero = 1;
+  plan.shard_group = 16;
+  const LayerCosts apart = s.cost_model().sharding_costs(plan).moe;
+  plan.cuda_graphs = CudaGraphs::full_iteration;
+  const LayerCosts fused = s.cost_model().sharding_costs(plan).moe;
+  CHECK(fused.forward.device < 0.95 * apart.forward.device);
+  CHECK(fused.saved == apart.saved);
+  CHECK(s.cost_model().sharding_costs(plan).dense.forward.device ==
+        s.cost_model().sharding_costs(sharding_of(plan)).dense.forward.device);
+}
+
+TEST_CASE("biases of experts cost Megatron-Core 64 bytes per number of their results") {
+  Mixture s = mixture("gpt-oss-120b");
+  const auto device = [&] {
+    return s.cost_model().sharding_costs(LayerSharding{.microbatch = 1, .ep = 16}).moe;
+  };
+  const LayerCosts with = device();
+  s.model.moe.expert_bias = false;
+  const LayerCosts without = device();
+  const double rows = 4096.0 * 4;
+  const Bytes moved{64 * rows * s.model.hidden};
+  const DeviceRates rates = device_rates(s.cluster.gpu(), s.calibration, Dtype::bf16);
+  const Seconds added =
+      with.forward.device - without.forward.device + with.backward.device - without.backward.device;
+  const Seconds expected =
+      (moved / rates.memory + 2 * rates.kernel_fixed) / s.calibration.moe_speed_factor;
+  CHECK(added / expected == Approx(1));
+}
+
+TEST_CASE("beside an overlapped exchange a single stage keeps one layer more") {
+  const Mixture s = mixture("qwen3-30b");
+  const auto activations = [&](bool overlap) {
+    ParallelPlan plan;
+    plan.ep = plan.dp = plan.shard_group = 16;
+    plan.zero = 1;
+    plan.dispatcher = Dispatcher::hybridep;
+    plan.overlap_ep = overlap;
+    const CostModel cost_model = s.cost_model();
+    const ShardingCosts costs = cost_model.sharding_costs(plan);
+    const StageModel model(cost_model, plan, costs);
+    return model.memory({.index = 0, .layers = {0, s.model.layers}}).activations;
+  };
+  const Bytes layer =
+      s.cost_model().sharding_costs(LayerSharding{.microbatch = 1, .ep = 16}).moe.saved;
+  CHECK((activations(true) - activations(false)) / layer == Approx(1).epsilon(0.01));
+}
+
+TEST_CASE("a prediction module costs the last stage a layer of experts and the head once more") {
+  Mixture s = mixture("deepseek-v3");
+  const LayerSharding sharding{.microbatch = 1, .ep = 16};
+  const ShardingCosts without = s.cost_model().sharding_costs(sharding);
+  s.model.prediction_modules = 1;
+  const ShardingCosts with = s.cost_model().sharding_costs(sharding);
+  const Seconds least = without.head_forward.device + without.moe.forward.device;
+  const Seconds added = with.head_forward.device - without.head_forward.device;
+  CHECK(added > least);
+  CHECK(added < 1.25 * least);  // … and a projection of two hidden vectors to one
+  const double h = s.model.hidden;
+  CHECK(with.head_parameters_last - without.head_parameters_last ==
+        Approx(without.moe.parameters + 2 * h * h + 3 * h));
+  CHECK(with.head_experts == without.moe.experts);
+  const double own = with.head_parameters - without.head_parameters + 16 * with.head_experts;
+  CHECK(own / 1e9 == Approx(11.5).epsilon(0.015));  // README_WEIGHTS.md of DeepSeek-V3
+  CHECK(with.moe.forward.device == without.moe.forward.device);
 }
 
 TEST_CASE("dispatch and combine go by the plan's dispatcher") {

@@ -115,6 +115,26 @@ TEST_CASE("a layer of experts behind latent attention keeps these bytes per toke
   CHECK(per_token(model, "bf16", two, LayerKind::moe) == Approx(458'432 / 2.0));
 }
 
+TEST_CASE("DeepSeek's own framework keeps the inputs of SwiGLU in fp8") {
+  // With norms, up projections and the experts' activation recomputed a layer keeps 202,432 bytes
+  // per token; of SwiGLU's inputs, 2·2f of 8 experts and a shared one, half as much.
+  using enum RecomputeModule;
+  const auto kept = [](const char* framework) {
+    Anatomy anatomy("fp8");
+    anatomy.framework = find_framework(framework).value();
+    const Calibration calibration =
+        prior_calibration(anatomy.cluster.gpu(), anatomy.framework).value();
+    const CostModel cost_model(anatomy.model, anatomy.job, anatomy.cluster, anatomy.framework,
+                               calibration);
+    const LayerCosts layer = cost_model.sharding_costs(LayerSharding{.ep = 64}).moe;
+    const RecomputedPart part =
+        selective_part(layer, anatomy.framework, {layernorm, mla_up_proj, moe_act});
+    return (layer.saved - part.freed).in(kByte) / anatomy.job.sequence;
+  };
+  CHECK(kept("megatron-core") == Approx(202'432));
+  CHECK(kept("hai-llm") == Approx(202'432 - 9 * 2 * 2048));
+}
+
 TEST_CASE("a dense layer keeps half as much of GEMM inputs in fp8, and attention in bf16") {
   const ModelSpec model = load_model("llama3-70b").value();
   const double h = 8192, kv = 1024, f = 28672;

@@ -1,6 +1,7 @@
 // Configurations as people write them: what is read, what is asked, what is refused and where.
 #include <string>
 
+#include "core/framework/stage_layers.hpp"
 #include "core/model/model_io.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
 #include "interop/configs/export.hpp"
 #include "tests/support/catch.hpp"
@@ -109,6 +110,9 @@ std::vector<P> varied_plans() {
     p.zero = 1;
     p.offload_optimizer = 0.5;
   });
+  add(degrees(1, 1, 1, 64), [](P& p) {
+    p.offload_modules = {OffloadModule::core_attn, OffloadModule::attn_proj};
+  });
   add(degrees(1, 1, 1, 64), [](P& p) { p.bucket = Bytes{100.0 * (1 << 20)}; });
   return plans;
 }
@@ -118,6 +122,7 @@ std::string file_of(const ConfigFormat& format) {
     case ConfigSyntax::toml: return "run.toml";
     case ConfigSyntax::yaml: return "run.yaml";
     case ConfigSyntax::json: return "run.json";
+    case ConfigSyntax::python: return "run.py";
     case ConfigSyntax::arguments: break;
   }
   return "run.sh";
@@ -227,6 +232,44 @@ TEST_CASE("Megatron-LM's expert degrees survive, with etp stated") {
     REQUIRE(back);
     CHECK(differing_fields(back->config.plan, run.plan).empty());
   }
+}
+
+TEST_CASE("what Megatron Core needs for a plan stands in its script") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  const Framework framework = *find_framework("megatron-core");
+  std::vector<P> plans = varied_plans();
+  for (const Dispatcher dispatcher : {Dispatcher::allgather, Dispatcher::deepep}) {
+    P plan = degrees(2, 1, 4, 8);
+    plan.ep = 8;
+    plan.dispatcher = dispatcher;
+    plan.overlap_ep = dispatcher == Dispatcher::deepep;
+    plan.cuda_graphs = CudaGraphs::layers;
+    plan.recompute = Recompute::selective;
+    plan.recompute_modules.insert(RecomputeModule::moe_act);
+    plan.recompute_modules.insert(RecomputeModule::layernorm);
+    plans.push_back(plan);
+  }
+  int checked = 0;
+  for (const P& plan : plans) {
+    RunConfig run = run_for(format, plan);
+    run.framework = framework.name;
+    if (plan.ep > 1) run.model = *load_model("mixtral-8x7b");
+    const ExportedConfig exported = export_config(format, run);
+    if (!exported.lost.empty()) continue;
+    for (const FrameworkRemark& remark : remarks(framework, run.model, plan)) {
+      if (remark.kind != RemarkKind::needs) continue;
+      CAPTURE(remark.text, exported.text);
+      CHECK(exported.text.find(remark.environment) != std::string::npos);
+      for (std::size_t at = remark.text.find("--"); at != std::string::npos;
+           at = remark.text.find("--", at + 2)) {
+        const std::string option = remark.text.substr(at, remark.text.find_first_of(" ,", at) - at);
+        const bool layers = option.find("pipeline") != std::string::npos;  // spelled in other ways
+        if (!layers) CHECK(exported.text.find(option) != std::string::npos);
+        ++checked;
+      }
+    }
+  }
+  CHECK(checked > 20);
 }
 
 TEST_CASE("an exported model has the shapes of the catalog's") {

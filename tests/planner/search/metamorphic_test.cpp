@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
+#include "costmodel/schedule/makespan.hpp"
 #include "planner/space/candidates.hpp"
 #include "tests/planner/answers.hpp"
 #include "tests/planner/random_jobs.hpp"
@@ -161,6 +163,16 @@ PlanRequest twice_as_fast(PlanRequest r) {
   return r;
 }
 
+/// The simulated pipeline of a plan whose messages overlap compute.
+Seconds pipeline_of(const PlanRequest& r, const ParallelPlan& plan, Messages messages) {
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
+  const ShardingCosts costs = cost_model.sharding_costs(plan);
+  const StageModel model(cost_model, plan, costs);
+  const PipelineShape shape = shape_of(plan, r.job.global_batch);
+  MakespanSimulator simulator;
+  return simulator.run(shape, pipeline_costs(cost_model, model, plan, shape), messages);
+}
+
 /// Pins the field to its value in `plan`, with the fields that give it its meaning: a search tries
 /// expert tp 1 and tp, lists of values per stage belong to its stages, and not every number of
 /// chunks is tried with all of them (OpenSplits). False where there is
@@ -191,6 +203,26 @@ bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanC
   return true;
 }
 
+/// A plan that takes longer on a better machine. Links carry one message at a time, and which of
+/// those that wait goes first is decided greedily, by when it could arrive without contention: an
+/// anomaly of list scheduling (Graham, "Bounds on multiprocessing timing anomalies", 1969). Of one
+/// job an interleaved pipeline takes 2.4 % longer so with half the latency. No bound is wrong: with
+/// messages that pass one another the step is a longest path, whose order nothing decides, and no
+/// longer; and that is what bounds are made of.
+void check_anomaly(const PlanRequest& request, const PlanRequest& better,
+                   const ParallelPlan& plan) {
+  REQUIRE(plan.overlap_pp);
+  const auto both = [&](Messages messages) {
+    return std::pair(pipeline_of(request, plan, messages), pipeline_of(better, plan, messages));
+  };
+  const auto [queued, queued_better] = both(Messages::one_at_a_time);
+  CHECK(queued_better > queued);
+  CHECK(queued_better < 1.03 * queued);
+  const auto [passing, passing_better] = both(Messages::passing);
+  CHECK(passing_better <= passing);
+  CHECK(passing <= queued);
+}
+
 /// Words of a list separated by blanks.
 std::vector<std::string> words_of(std::string_view list) {
   std::vector<std::string> words;
@@ -205,8 +237,8 @@ std::vector<std::string> words_of(std::string_view list) {
 /// Sets the field of `plan` to a random value that a search may choose; false where it has none to
 /// choose from.
 bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, ParallelPlan& plan) {
-  if (field.is(&ParallelPlan::overlap_tp) || field.is(&ParallelPlan::overlap_ep) ||
-      field.is(&ParallelPlan::cuda_graphs) || field.is(&ParallelPlan::bucket)) {
+  if (field.is(&ParallelPlan::overlap_tp) || field.is(&ParallelPlan::offload_modules) ||
+      field.is(&ParallelPlan::bucket)) {
     return false;
   }
   if (field.is(&ParallelPlan::etp)) return plan.etp = 1, true;
@@ -228,6 +260,8 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       const std::vector<std::string> names = words_of(field.choices);
       const Status known = set_name(field, names[draw.below(names.size())], "test", plan);
       if (plan.dispatcher == Dispatcher::allgather) return false;
+      // Nor a graph of a whole step of experts.
+      if (plan.cuda_graphs == CudaGraphs::full_iteration && r.model.moe.experts > 0) return false;
       // With flash attention a search does not try it: all but one framework gain nothing by it.
       // Where the framework has modules, the policy without any is no choice either.
       const bool tried = !r.job.flash_attention && r.framework.recompute_modules.empty();
@@ -293,10 +327,10 @@ TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the
       const Result<Candidate> kept = repriced(better, winner.plan);
       REQUIRE(kept.ok());
       CHECK(kept->fits);
-      // Of one job an interleaved pipeline takes 2.4 % longer with less latency.
-      constexpr double kAnomaly = 0.03;
-      CHECK(objective_of(*kept) <= objective_of(winner) * (1 + kAnomaly));
-      anomalies += objective_of(*kept) > objective_of(winner) * (1 + kMetamorphicRounding);
+      if (objective_of(*kept) > objective_of(winner) * (1 + kMetamorphicRounding)) {
+        ++anomalies;
+        check_anomaly(request, better, winner.plan);
+      }
       const std::optional<Candidate> answer = winner_of(better);
       REQUIRE(answer.has_value());
       INFO(differences(*kept, *answer));

@@ -91,11 +91,32 @@ class BruteForce {
               plan_.dp = dp;
               plan_.microbatch = mb;
               plan_.sequence_parallel = sp;
-              if (check_degrees(r_.model, r_.job, r_.cluster, r_.framework, plan_)) continue;
-              costs_ = cost_model_.sharding_costs(sharding_of(plan_));
-              schedules();
+              exchanges();
             }
           }
+        }
+      }
+    }
+  }
+
+  /// Every dispatcher, with and without overlap, and every scope of CUDA graphs but a whole step of
+  /// experts, which no search tries.
+  void exchanges() {
+    for (const Dispatcher dispatcher :
+         {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep}) {
+      for (const bool overlap : {false, true}) {
+        for (const CudaGraphs graphs :
+             {CudaGraphs::none, CudaGraphs::layers, CudaGraphs::full_iteration}) {
+          const bool experts = r_.model.moe.experts > 0;
+          if (graphs == CudaGraphs::full_iteration && experts) continue;
+          // What they gain of dense layers does not depend on the number of GPUs.
+          if (graphs == CudaGraphs::layers && !experts && r_.cluster.gpus() > 2) continue;
+          plan_.dispatcher = dispatcher;
+          plan_.overlap_ep = overlap;
+          plan_.cuda_graphs = graphs;
+          if (check_degrees(r_.model, r_.job, r_.cluster, r_.framework, plan_)) continue;
+          costs_ = cost_model_.sharding_costs(sharding_of(plan_));
+          schedules();
         }
       }
     }
@@ -265,6 +286,10 @@ PlanRequest random_request(std::mt19937& random) {
   }
   r.job.sequence = 512 << draw(0, 3);
   r.job.flash_attention = draw(0, 2) > 0;
+  if ((r.model.layers + r.cluster.gpus()) % 3 == 0) {  // a slow host, so that CUDA graphs gain
+    r.calibration.host_layer_forward *= 4;
+    r.calibration.host_layer_backward *= 4;
+  }
   r.job.global_batch = 4 << draw(0, 2);
   const Bytes memory{(3.0 + draw(0, 40)) * 0x1p30};
   if (draw(0, 1) == 0) {
@@ -298,6 +323,10 @@ TEST_CASE(
       // Per stage, all mixes of recomputation: exact for 1F1B, and many.
       r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
       r.model.layers = std::min(r.model.layers, 4);
+    }
+    if (r.model.moe.experts > 0) {  // many dispatchers, overlaps and graphs
+      r.model.layers = std::min(r.model.layers, 3);
+      if (r.cluster.gpus() > 4) r.cluster = r.cluster.resized(4).value();
     }
     const Result<SearchOutcome> report = search(r);
     INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs, "
@@ -469,6 +498,85 @@ TEST_CASE("a search takes the fastest dispatcher, and keeps a pinned one") {
     REQUIRE(report.winner() != nullptr);
     CHECK(report.winner()->plan.dispatcher == each);
     CHECK(report.winner()->expected() >= free.winner()->expected());
+  }
+}
+
+TEST_CASE(
+    "overlap of the experts' exchange and CUDA graphs are searched, and a flag keeps its value") {
+  PlanRequest r = request_for("qwen3-30b-a3b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::tp>(2);
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::ep>(8);
+  for (const bool slow_host : {false, true}) {
+    r.calibration.host_experts = slow_host ? 12_ms : 5_ms;
+    const SearchOutcome free = search(r).value();
+    REQUIRE(free.winner() != nullptr);
+    const Candidate& winner = *free.winner();
+    const bool graphs = winner.plan.cuda_graphs == CudaGraphs::layers;
+    CHECK((slow_host ? graphs : winner.plan.overlap_ep));
+    CHECK(winner.score.unusual.has(UnusualFeature::overlapped_experts) == winner.plan.overlap_ep);
+    CHECK(winner.score.unusual.has(UnusualFeature::graphs) == graphs);
+    for (const bool overlap : {false, true}) {
+      for (const CudaGraphs each : {CudaGraphs::none, CudaGraphs::layers}) {
+        PlanRequest pinned = r;
+        pinned.constraints.pin<&ParallelPlan::overlap_ep>(overlap);
+        pinned.constraints.pin<&ParallelPlan::cuda_graphs>(each);
+        const SearchOutcome report = search(pinned).value();
+        REQUIRE(report.winner() != nullptr);
+        for (const Candidate& listed : report.candidates) {
+          CHECK(listed.plan.overlap_ep == (overlap && listed.plan.ep > 1));
+          CHECK(listed.plan.cuda_graphs == each);
+        }
+        const bool same = overlap == winner.plan.overlap_ep && each == winner.plan.cuda_graphs;
+        const bool too_slow =  // to be weighed by its risk
+            report.winner()->prediction.time.step > 1.03 * winner.prediction.time.step;
+        CHECK((too_slow || report.winner()->expected() > winner.expected()) == !same);
+      }
+    }
+  }
+}
+
+TEST_CASE("graphs of a whole step take a dispatcher that can be captured") {
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::cuda_graphs>(CudaGraphs::full_iteration);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  for (const Candidate& each : report.candidates) {
+    CHECK(each.plan.ep > 1);
+    CHECK(each.plan.dispatcher == Dispatcher::hybridep);
+  }
+}
+
+TEST_CASE("no graphs where the host keeps up, and no layer graphs with full recomputation") {
+  const SearchOutcome fast = search(request_for("7b", "dgx-h100", 64)).value();
+  for (const Candidate& each : fast.candidates) CHECK(each.plan.cuda_graphs == CudaGraphs::none);
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.calibration.host_layer_forward *= 4;
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  const SearchOutcome full = search(r).value();
+  REQUIRE(full.winner() != nullptr);
+  for (const Candidate& each : full.candidates) {
+    CHECK(each.plan.cuda_graphs == CudaGraphs::none);
+    CHECK_FALSE(each.plan.overlap_ep);
+  }
+  r.constraints.pin<&ParallelPlan::cuda_graphs>(CudaGraphs::layers);
+  CHECK(search(r).error().where == "--cuda-graphs");
+}
+
+TEST_CASE("listed plans differ in degrees or in what ZeRO shards") {
+  for (const char* model : {"mixtral-8x7b", "70b", "deepseek-v2-lite"}) {
+    const SearchOutcome report = search(request_for(model, "dgx-h100", 64)).value();
+    REQUIRE(report.candidates.size() == 5);
+    for (std::size_t i = 0; i < 5; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const ParallelPlan& a = report.candidates[i].plan;
+        const ParallelPlan& b = report.candidates[j].plan;
+        const bool same = a.tp == b.tp && a.cp == b.cp && a.pp == b.pp && a.ep == b.ep &&
+                          a.etp == b.etp && (a.zero >= 2) == (b.zero >= 2);
+        INFO(model << ", plans " << i << " and " << j);
+        CHECK_FALSE(same);
+      }
+    }
   }
 }
 
@@ -690,6 +798,28 @@ TEST_CASE("as much of the optimizer is offloaded as is fastest") {
     if (share > 0 && share < 1) ++parts;
   }
   CHECK(parts >= 2);
+}
+
+TEST_CASE("pruned and exhaustive search offload the same part of the optimizer") {
+  // The closed form of 80 % offloaded exceeds the simulated step of 60 %, but its own simulated
+  // step does not: a bound on closed forms has to leave room for that.
+  PlanRequest r = request_for("70b", "dgx-h100", 64);
+  r.job.sequence = 4096;
+  r.job.global_batch = 1024;
+  r.constraints.pin<&ParallelPlan::tp>(2);
+  r.constraints.pin<&ParallelPlan::cp>(2);
+  r.constraints.pin<&ParallelPlan::pp>(8);
+  r.constraints.pin<&ParallelPlan::vpp>(10);
+  r.constraints.pin<&ParallelPlan::microbatch>(1);
+  const SearchOutcome pruned = search(r).value();
+  r.exhaustive = true;
+  const SearchOutcome all = search(r).value();
+  REQUIRE(pruned.winner() != nullptr);
+  CHECK(pruned.winner()->plan.offload_optimizer == 0.8);
+  REQUIRE(pruned.candidates.size() == all.candidates.size());
+  for (std::size_t i = 0; i < all.candidates.size(); ++i) {
+    CHECK(pruned.candidates[i].plan == all.candidates[i].plan);
+  }
 }
 
 TEST_CASE("a part of the optimizer on the host beats all of it") {

@@ -119,6 +119,53 @@ TEST_CASE(
   CHECK(found("dgx-h100", "megatron-core", 1, deepep).find("ep 1") != std::string::npos);
 }
 
+TEST_CASE("CUDA graphs of layers exclude what covers them, of a whole step what waits") {
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  const auto found = [&](auto change) {
+    ParallelPlan p;
+    p.dp = p.shard_group = 64;
+    p.zero = 1;
+    p.ep = 8;
+    p.cuda_graphs = CudaGraphs::layers;
+    p.layers_per_stage = {32};
+    p.recompute_layers = {0};
+    change(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    return rejection ? rejection->detail : "legal";
+  };
+  CHECK(found([](ParallelPlan&) {}) == "legal");
+  CHECK(found([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {1};
+        }).find("full recomputation with CUDA graphs") != std::string::npos);
+  const auto modules = [](RecomputeModules of) {
+    return [of](ParallelPlan& p) {
+      p.recompute = Recompute::selective;
+      p.recompute_modules = of;
+    };
+  };
+  CHECK(found(modules({RecomputeModule::moe})).find("router") != std::string::npos);
+  CHECK(found(modules({RecomputeModule::moe_act})) == "legal");
+  const auto overlap = [](int zero) {
+    return [zero](ParallelPlan& p) {
+      p.overlap_ep = true;
+      p.zero = zero;
+    };
+  };
+  CHECK(found(overlap(1)) == "legal");
+  CHECK(found(overlap(2)).find("FSDP") != std::string::npos);
+  const auto whole_step = [](int ep, Dispatcher dispatcher) {
+    return [ep, dispatcher](ParallelPlan& p) {
+      p.cuda_graphs = CudaGraphs::full_iteration;
+      p.ep = ep;
+      p.dispatcher = dispatcher;
+    };
+  };
+  CHECK(found(whole_step(8, Dispatcher::hybridep)) == "legal");
+  CHECK(found(whole_step(8, Dispatcher::deepep)).find("whole step") != std::string::npos);
+  CHECK(found(whole_step(1, Dispatcher::alltoall)).find("whole step") != std::string::npos);
+}
+
 TEST_CASE("the experts' exchange overlaps with interleaving, without full recomputation") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   const auto found = [&](auto change) {

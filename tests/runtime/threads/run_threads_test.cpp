@@ -93,6 +93,32 @@ TEST_CASE("members that wait for each other are a hang that names their operatio
   }
 }
 
+TEST_CASE("a long wait outlives the deadline of its thread, and has an end of its own") {
+  const auto waited = [](Seconds limit, int milliseconds) {
+    RunThreads run_threads(Seconds{0.02});
+    Monitor monitor(run_threads);
+    bool done = false;
+    run_threads.add("slow", [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      monitor.change([&] { done = true; });
+    });
+    run_threads.add("patient", [&] {
+      const LongWait patient(limit);
+      monitor.await([&] { return done; });
+    });
+    try {
+      run_threads.run();
+    } catch (const RunFailure& failure) {
+      CHECK(failure.kind() == RunFailure::Kind::hang);
+      return false;
+    }
+    return true;
+  };
+  CHECK(waited(Seconds{60}, 100));
+  CHECK_FALSE(waited(Seconds{0.05}, 500));
+  CHECK_FALSE(waited(Seconds{0.001}, 500));  // it never shortens the deadline, which passes too
+}
+
 TEST_CASE("after a lost peer the failure names the operation of every thread") {
   RunThreads run_threads;
   std::atomic<int> asked = 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <deque>
@@ -121,21 +120,20 @@ inline int wrong_spans(const RankState& rank, const StateFormat& format) {
 /// Runs `work(group)` on the given number of threads, which form a group.
 inline void together(int members, const std::function<void(const CheckpointGroup&)>& work) {
   std::barrier meet(members);
-  std::atomic<bool> all_fine = true;
+  std::vector<std::string> texts(static_cast<std::size_t>(members));
   std::vector<std::jthread> threads;
   for (int member = 0; member < members; ++member) {
     threads.emplace_back([&, member] {
       CheckpointGroup group;
       group.member = member;
       group.members = members;
-      group.agree = [&](bool fine) {
-        if (!fine) all_fine = false;
+      group.patience = Seconds{0.1};
+      group.exchange = [&](const std::string& own) {
+        texts[static_cast<std::size_t>(member)] = own;
         meet.arrive_and_wait();
-        const bool result = all_fine;
+        const std::vector<std::string> all = texts;
         meet.arrive_and_wait();
-        if (group.member == 0) all_fine = true;
-        meet.arrive_and_wait();
-        return result;
+        return all;
       };
       work(group);
     });
@@ -147,7 +145,14 @@ inline CheckpointContents contents_of(const ModelSpec& model, const StateFormat&
   CheckpointContents contents;
   contents.run = {model, "tp 2, dp 2", "aaaa", "synthetic"};
   contents.format = format;
-  contents.progress = {step, 8 * step, 128 * step, 1, 0xfedcba9876543210, {4.5, 0.1 + 0.2, 3.25}};
+  contents.progress = {.step = step,
+                       .samples = 8 * step,
+                       .tokens = 128 * step,
+                       .skipped = 1,
+                       .seed = 0xfedcba9876543210,
+                       .losses = {4.5, 0.1 + 0.2, 3.25},
+                       .global_batch = 8,
+                       .rate = RateSchedule{1e-3, 1e-4, 16, 80, 2, 0}};
   return contents;
 }
 

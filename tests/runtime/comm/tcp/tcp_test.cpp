@@ -1,8 +1,16 @@
 // Worlds over TCP; threads of this process take the place of a run's processes.
 #include "runtime/comm/tcp/world.hpp"
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <thread>
+
+#include "runtime/comm/tcp/run_token.hpp"
 
 #include "tests/runtime/comm/peers.hpp"
 #include "tests/support/catch.hpp"
@@ -292,6 +300,78 @@ TEST_CASE("a port in use, and an unknown service there, are reported") {
   });
   const std::string stranger = met_by({rendezvous_at(port, 1, 2)})[0];
   CHECK(stranger.find("the service there is not an Echelon rank 0") != std::string::npos);
+}
+
+TEST_CASE("a process without the run's token is a stranger, and the run goes on without it") {
+  auto all = meetings_of(3);
+  for (tcp::Rendezvous& rendezvous : all) rendezvous.token = "a secret";
+  auto stranger = all[2];
+  stranger.token = "a guess";
+  stranger.plan = "whatever";
+  std::vector<std::string> of_leader;
+  std::jthread leader([&] { of_leader = met_by({all[0]}); });
+  const auto refused = tcp::join_run(stranger);  // rank 0 still waits for the others
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().found == "rank 0 refuses: a process with another ECHELON_RUN_TOKEN");
+  for (const std::string& each : met_by({all[1], all[2]})) CHECK(each.empty());
+  leader.join();
+  for (const std::string& each : of_leader) CHECK(each.empty());
+}
+
+TEST_CASE("clients that only connect do not keep the processes of a run from joining") {
+  const auto all = meetings_of(2);
+  std::vector<std::string> reported;
+  std::vector<tcp::Socket> silent;
+  std::jthread leader([&] { reported = met_by({all[0]}); });
+  std::string why;
+  const tcp::WaitLimit soon{std::chrono::steady_clock::now() + std::chrono::seconds(20)};
+  while (silent.size() < 300 && !soon.over()) {
+    tcp::Socket socket = tcp::connect_to("127.0.0.1", all[0].port, soon, why);
+    if (socket) silent.push_back(std::move(socket));
+  }
+  CHECK(tcp::join_run(all[1]).ok());
+  leader.join();
+  CHECK(reported[0].empty());
+}
+
+TEST_CASE("rank 0 listens on the interface of the master's address alone") {
+  const auto address_of = [](const tcp::Socket& listener) {
+    sockaddr_storage at{};
+    socklen_t length = sizeof at;
+    getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&at), &length);
+    char text[INET6_ADDRSTRLEN] = {};
+    getnameinfo(reinterpret_cast<sockaddr*>(&at), length, text, sizeof text, nullptr, 0,
+                NI_NUMERICHOST);
+    return std::string(text);
+  };
+  CHECK(address_of(tcp::listen_for("localhost", 0).value()) == "127.0.0.1");
+  CHECK(address_of(tcp::listen_for("a.name.that.nobody.has.invalid", 0).value()) != "127.0.0.1");
+  const auto listener = tcp::listen_for("127.0.0.1", 0).value();
+  std::string why;
+  const tcp::WaitLimit soon{std::chrono::steady_clock::now() + std::chrono::seconds(10)};
+  const tcp::Socket connection = tcp::connect_to("127.0.0.1", tcp::port_of(listener), soon, why);
+  REQUIRE(connection);
+  CHECK(address_of(tcp::listen_beside(connection, "127.0.0.1").value()) == "127.0.0.1");
+}
+
+TEST_CASE("signatures are HMAC with SHA-256") {
+  // RFC 4231, test case 2.
+  const std::string text = "what do ya want for nothing?";
+  const auto bytes = std::as_bytes(std::span(text));
+  tcp::Nonce nonce;
+  std::copy_n(bytes.begin(), nonce.size(), nonce.begin());
+  const tcp::Signature signature = tcp::sign("Jefe", nonce, bytes.subspan(nonce.size()));
+  std::string digits;
+  for (const std::byte each : signature) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    digits += kDigits[static_cast<int>(each) / 16];
+    digits += kDigits[static_cast<int>(each) % 16];
+  }
+  CHECK(digits == "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  tcp::Signature other = signature;
+  CHECK(tcp::same(signature, other));
+  other.back() ^= std::byte{1};
+  CHECK_FALSE(tcp::same(signature, other));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST_CASE("a run on GPUs in two parts computes the same bits as in one") {
   RunSettings parts = on_gpus(2);
   parts.checkpoint_dir = (dir.path() / "parts").string();
   REQUIRE(run(plan, parts, with_gpus()).exit_code() == 0);
-  parts.resume = true;
+  parts.resume = Resume::yes;
   const Ran second = run(plan, parts, with_gpus());
   REQUIRE(second.exit_code() == 0);
   CHECK(second.report.steps.back().loss == at_once.report.steps.back().loss);

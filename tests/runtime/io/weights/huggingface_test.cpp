@@ -223,7 +223,7 @@ TEST_CASE("a checkpoint is exported with its weights") {
   RankState rank = rank_state(two_layer_gpt2(), format, 1, 0, 1, 0);
   fill(rank, format);
   REQUIRE(write_checkpoint(dir.path() / "run", contents_of(two_layer_gpt2(), format, 1), rank.spans,
-                           {}, 1)
+                           {}, {})
               .ok());
   REQUIRE(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
   const auto weights = HuggingFaceWeights::open(dir.path() / "out", two_layer_gpt2());

@@ -1,0 +1,31 @@
+// The parts of a layer that a plan recomputes or keeps in host memory, summed.
+#include "costmodel/cost_model.hpp"
+
+namespace echelon {
+
+RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
+                              RecomputeModules modules) {
+  RecomputedPart sum;
+  if (framework.recompute_modules.empty()) {
+    sum.repeated.device = layer.selective;
+    sum.freed = layer.saved - layer.saved_selective;
+    return sum;
+  }
+  const RecomputeModules parts = disjoint_parts(modules);
+  for (std::size_t i = 0; i < layer.modules.size(); ++i) {
+    if (parts.contains(kRecomputeModules[i])) sum += layer.modules[i];
+  }
+  return sum;
+}
+
+Bytes offloaded_bytes(const LayerCosts& layer, OffloadModules modules, RecomputeModules dropped) {
+  Bytes sum;
+  for (const OffloadableTensor& tensor : layer.offloadable) {
+    if (modules.contains(tensor.module) && !tensor.freed_by.intersects(dropped)) {
+      sum += tensor.bytes;
+    }
+  }
+  return sum;
+}
+
+}  // namespace echelon

@@ -1,0 +1,192 @@
+// torchtitan since its configurations are Python: a function that changes one of its registry's.
+#include "core/base/parse_quantity.hpp"
+#include "core/base/saturated_product.hpp"
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using P = ParallelPlan;
+
+/// A number of tokens behind an entry; nothing for -1.
+Result<std::optional<std::int64_t>> tokens_at(const ConfigReading& reading, std::string_view key) {
+  const ConfigEntry* entry = reading.find(key);
+  if (entry == nullptr || entry->value.text == "-1") return std::optional<std::int64_t>{};
+  const Result<std::int64_t> tokens = parse_count(entry->value.text, reading.place(*entry), 0);
+  if (!tokens) return tokens.error();
+  return std::optional(*tokens);
+}
+
+/// Tokens as sequences.
+Result<std::int64_t> sequences_of(std::int64_t tokens, const ConfigReading& reading,
+                                  std::string_view key) {
+  const int length = reading.config.sequence;
+  if (length > 0 && tokens % length == 0) return tokens / length;
+  return input_error(reading.place(*reading.find(key)), std::to_string(tokens) + " tokens",
+                     "a multiple of the " + std::to_string(length) + " tokens of a sequence");
+}
+
+MaybeValue read_recipe_microbatch(const ConfigRow& row, const ConfigReading& reading) {
+  const auto tokens = tokens_at(reading, row.keys[0]);
+  if (!tokens) return tokens.error();
+  if (!*tokens || !reading.knows(&RunConfig::sequence)) return std::optional<ReadValue>{};
+  const Result<std::int64_t> samples = sequences_of(**tokens, reading, row.keys[0]);
+  if (!samples) return samples.error();
+  return std::optional(derived(*samples, "tokens of a microbatch / sequence length"));
+}
+
+/// Keys: tokens of a step; microbatches of the pipeline.
+MaybeValue read_recipe_batch(const ConfigRow& row, const ConfigReading& reading) {
+  if (!reading.knows(&RunConfig::sequence)) return std::optional<ReadValue>{};
+  const auto tokens = tokens_at(reading, row.keys[0]);
+  if (!tokens) return tokens.error();
+  if (*tokens) {
+    const Result<std::int64_t> samples = sequences_of(**tokens, reading, row.keys[0]);
+    if (!samples) return samples.error();
+    return std::optional(derived(*samples, "tokens of a step / sequence length"));
+  }
+  const P& plan = reading.config.plan;
+  if (!reading.knows(plan_part<&P::dp>) || !reading.knows(plan_part<&P::microbatch>)) {
+    return std::optional<ReadValue>{};
+  }
+  const Result<std::optional<int>> microbatches = number_at(reading, row.keys[1]);
+  if (!microbatches) return microbatches.error();
+  return std::optional(derived(
+      saturated_product({plan.microbatch, plan.dp, plan.pp > 1 ? microbatches->value_or(1) : 1}),
+      "microbatch x dp x microbatches of the pipeline"));
+}
+
+void write_recipe_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const P& plan = config.plan;
+  write_number(out, row.keys[0], config.global_batch * config.sequence);
+  const std::int64_t each = std::int64_t{plan.microbatch} * plan.dp;
+  if (plan.pp > 1 && each > 0) write_number(out, row.keys[1], config.global_batch / each);
+}
+
+/// Split experts borrow the ranks of tensor parallelism; others are split by it.
+/// Source: torchtitan b5bcd76c, torchtitan/config/configs.py, expert_parallel_degree.
+MaybeValue etp_of_ep(const ConfigRow&, const ConfigReading& reading) {
+  const bool whole = reading.config.model.moe.experts == 0 || reading.config.plan.ep > 1;
+  return std::optional(derived(whole ? 1 : reading.config.plan.tp, "the expert degree"));
+}
+
+/// A function of a registry. Source: torchtitan b5bcd76c, torchtitan/models/*/config_registry.py.
+ConfigCase registered(std::string_view model, std::string_view function) {
+  return {model, {{"import", function}}};
+}
+
+std::vector<ConfigRow> recipe_job_rows() {
+  return {
+      choice(&RunConfig::framework,
+             {{"torchtitan", {{"compile.enable", "true", false, true}}}, {"torchtitan", {}}}),
+      choice(&RunConfig::model_name,
+             {registered("llama3-8b", "torchtitan.models.llama3.config_registry.llama3_8b"),
+              registered("llama3.1-8b", "torchtitan.models.llama3.config_registry.llama3_8b"),
+              registered("llama3-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
+              registered("llama3.1-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
+              registered("llama3.1-405b", "torchtitan.models.llama3.config_registry.llama3_405b"),
+              registered("gpt-oss-20b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_20b"),
+              registered("gpt-oss-120b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_120b"),
+              registered("deepseek-v3",
+                         "torchtitan.models.deepseek_v3.config_registry.deepseek_v3_671b"),
+              registered("qwen3-0.6b", "torchtitan.models.qwen3.config_registry.qwen3_0_6b"),
+              registered("qwen3-1.7b", "torchtitan.models.qwen3.config_registry.qwen3_1_7b"),
+              registered("qwen3-14b", "torchtitan.models.qwen3.config_registry.qwen3_14b"),
+              registered("qwen3-30b-a3b", "torchtitan.models.qwen3.config_registry.qwen3_30b_a3b"),
+              registered("qwen3-32b", "torchtitan.models.qwen3.config_registry.qwen3_32b")}),
+      elsewhere(&RunConfig::gpus, "NGPU of run_train.sh, or torchrun"),
+      plain(&RunConfig::sequence, {"training.max_context_length"}),
+      choice(&RunConfig::precision,
+             {{"bf16:fsdp-fp32-shards", {{"training.mixed_precision_param", "bfloat16", true}}},
+              {"bf16:fsdp-fp32-shards", {}},
+              {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
+      fixed(&RunConfig::flash_attention, "true"),
+  };
+}
+
+std::vector<ConfigRow> recipe_plan_rows() {
+  return {
+      plain(plan_part<&P::tp>, {"parallelism.tensor_parallel_degree"}, "1"),
+      plain(plan_part<&P::cp>, {"parallelism.context_parallel_degree"}, "1"),
+      plain(plan_part<&P::pp>, {"parallelism.pipeline_parallel_degree"}, "1"),
+      plain(plan_part<&P::ep>, {"parallelism.expert_parallel_degree"}, "1"),
+      follows(plan_part<&P::etp>, etp_of_ep),
+      fixed(plan_part<&P::cp_comm>, "p2p"),
+      follows(plan_part<&P::dp>, dp_of_gpus),
+      computed(
+          plan_part<&P::microbatch>, {"training.num_tokens_per_microbatch_per_dp_rank"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], std::int64_t{c.plan.microbatch} * c.sequence);
+          },
+          read_recipe_microbatch),
+      computed(&RunConfig::global_batch,
+               {"training.num_tokens_per_train_step", "parallelism.num_pp_microbatches"},
+               write_recipe_batch, read_recipe_batch),
+      choice(
+          plan_part<&P::schedule>,
+          {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
+           {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
+           {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
+           {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
+           {"1f1b", {}}}),
+      computed(
+          plan_part<&P::vpp>,
+          {"parallelism.module_fqns_per_model_part",
+           "parallelism.pipeline_parallel_layers_per_stage"},
+          [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
+      follows(plan_part<&P::microbatch_group>, group_of_vpp),
+      computed(plan_part<&P::layers_per_stage>,
+               {"parallelism.module_fqns_per_model_part",
+                "parallelism.pipeline_parallel_first_stage_less_layers",
+                "parallelism.pipeline_parallel_last_stage_less_layers"},
+               write_titan_recipe_modules, read_titan_modules),
+      computed(plan_part<&P::zero>,
+               {"parallelism.fsdp_reshard_after_forward", "parallelism.data_parallel_shard_degree",
+                "parallelism.data_parallel_replicate_degree"},
+               write_titan_zero, read_titan_zero),
+      computed(
+          plan_part<&P::shard_group>,
+          {"parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"},
+          write_titan_group, read_titan_group),
+      follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
+      choice(plan_part<&P::recompute>,
+             {{"none", {{"activation_checkpoint", "none"}}},
+              {"full", {{"activation_checkpoint", "FullAC.Config()"}}},
+              {"selective", {{"activation_checkpoint", "SelectiveAC.Config()"}}},
+              {"selective", {}}}),
+      follows(plan_part<&P::recompute_layers>, recompute_all),
+      follows(plan_part<&P::selective_layers>, no_layers),
+      fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
+      fixed(plan_part<&P::offload_optimizer>, "0"),
+      fixed(plan_part<&P::overlap_dp>, "true"),
+      choice(plan_part<&P::overlap_tp>,
+             {{"true", {{"compile.enable_async_tensor_parallel", "true"}}}, {"false", {}}}),
+      follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
+      follows(plan_part<&P::bucket>, no_layers),
+  };
+}
+
+}  // namespace
+
+ConfigFormat torchtitan_recipe_format() {
+  ConfigFormat format{
+      .name = "torchtitan-recipe",
+      .title = "torchtitan (Python recipe)",
+      .version = "b5bcd76c (2026-08-21)",
+      .source = "torchtitan/config/configs.py, torchtitan/models/*/config_registry.py",
+      .syntax = ConfigSyntax::python,
+      .usage =
+          "as plans.py on PYTHONPATH: MODULE=plans CONFIG=plan NGPU=8 ./run_train.sh; data, "
+          "learning rate and optimizer are those of the imported function",
+      .fill_in = {{"hf_assets_path", "path of the tokenizer"},
+                  {"training.steps", "number of steps"}},
+      .unpriced = {{"training.enable_cpu_offload"}},
+  };
+  add_rows(format, recipe_job_rows());
+  add_rows(format, recipe_plan_rows());
+  add_rows(format, without_expert_rows());
+  return format;
+}
+
+}  // namespace echelon

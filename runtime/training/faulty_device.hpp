@@ -1,0 +1,64 @@
+// FaultyDevice: a training device that commits the faults of `--inject`.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/run/fault.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/executor/device.hpp"
+#include "runtime/threads/run_threads.hpp"
+
+namespace echelon {
+
+/// How much longer a forward of a slow rank takes.
+inline constexpr Seconds kSlowDown{0.02};
+
+/// Passes all instructions on to a device, but for those at which a fault is due. A fault of a step
+/// acts in its first forward; nan, skip and mismatch at the norm.
+class FaultyDevice final : public Device {
+ public:
+  struct Means {
+    std::function<void(int rank)> make_nan;  ///< the rank's gradient norm becomes NaN
+    std::function<void()> corrupt_message;   ///< null: its messages take no line
+  };
+  /// `first_step`: the number of the executor's step 0.
+  FaultyDevice(RunThreads& run_threads, Device& inner, World& world,
+               std::vector<InjectedFault> faults, std::int64_t first_step, Means means);
+
+  void execute(Work& work) override;
+  void begin_step(int rank, std::int64_t step, bool timed) override {
+    inner_.begin_step(rank, step, timed);
+  }
+  void end_step(int rank, StepTimes* times) override { inner_.end_step(rank, times); }
+  [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override {
+    return inner_.issue_order(rank);
+  }
+  [[nodiscard]] Seconds now(int rank, Queue queue) const override {
+    return inner_.now(rank, queue);
+  }
+
+ private:
+  [[nodiscard]] bool is_due(const InjectedFault& fault, const Work& work) const;
+  [[nodiscard]] bool commit(const InjectedFault& fault, Work& work);
+  void stop();
+
+  RunThreads& run_threads_;
+  Device& inner_;
+  World& world_;
+  std::vector<InjectedFault> faults_;
+  std::int64_t first_step_;
+  Means means_;
+};
+
+/// Error: a fault that this run cannot commit.
+[[nodiscard]] Status check_faults(const std::vector<InjectedFault>& faults, int ranks,
+                                  std::string_view backend, bool corrupts, bool checkpoints);
+
+/// Throws for the rank whose disk is full by --inject, when it writes the checkpoint after `steps`
+/// steps.
+void throw_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
+                      const std::string& folder);
+
+}  // namespace echelon

@@ -1,0 +1,51 @@
+// RunCheckpoints: persistence of a run, between the ranks of its processes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/training/persistence.hpp"
+#include "runtime/training/training_device.hpp"
+
+namespace echelon {
+
+/// Ranks wait for each other here as long as the bytes of a checkpoint take, not as long as the
+/// run's deadline for steps says.
+template <class T>
+class RunCheckpoints {
+ public:
+  using Notify = typename Persistence<T>::Notify;
+
+  /// References must outlive it.
+  RunCheckpoints(const PlanFile& plan, const RunSettings& settings, const Disk& disk,
+                 const Notify& notify, Backend<T>& backend);
+
+  /// Before the threads of the run start, by every process. Errors: as of Persistence::find.
+  [[nodiscard]] Result<StartPoint> find();
+  /// The last steps' losses of the resumed run.
+  [[nodiscard]] const std::vector<double>& losses() const { return persistence_.losses(); }
+  /// Weights and states of all ranks of this process. A rank that reads for long lets no other
+  /// begin its first step, where the deadline counts.
+  [[nodiscard]] Status fill(TrainingDevice<T>& device);
+  /// The training was complete when its last process ended: a launcher that starts it again gets
+  /// its export, which may be missing.
+  [[nodiscard]] Status finish_again();
+
+  void remember(double loss) { persistence_.remember(loss); }
+  /// After `done` steps, by every rank; as Persistence::after_step. Throws RunFailure.
+  void after_step(int rank, std::int64_t done, bool due, bool last, TrainingDevice<T>& device);
+  void export_weights(int rank, TrainingDevice<T>& device);
+  /// Host memory of the rank for asynchronous checkpoints.
+  [[nodiscard]] Bytes reserved(int rank) const { return persistence_.reserved(rank); }
+
+ private:
+  [[nodiscard]] std::vector<std::string> exchanged(int rank, const std::string& own);
+  [[nodiscard]] CheckpointGroup processes();
+
+  const RunSettings& settings_;
+  const Notify& notify_;
+  Backend<T>& backend_;
+  Persistence<T> persistence_;
+};
+
+}  // namespace echelon

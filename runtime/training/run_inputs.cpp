@@ -1,0 +1,65 @@
+#include "runtime/training/run_inputs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/schedule/schedule_check.hpp"
+
+namespace echelon {
+namespace {
+
+/// Prefixes the location with the flag concerned.
+Error of_flag(const char* flag, Error error) {
+  error.where = std::string(flag) + ": " + error.where;
+  return error;
+}
+
+}  // namespace
+
+Result<Schedule> schedule_of(const PlanFile& plan, const std::string& path) {
+  Result<Schedule> schedule = parse_schedule_text(plan.program, path);
+  if (!schedule) return schedule.error();
+  if (const auto faults = check_schedule(*schedule); !faults.empty()) {
+    return input_error(path, "an invalid program: " + faults.front().what,
+                       "a program as plan writes it", "write the plan again");
+  }
+  const ParallelPlan& degrees = plan.plan;
+  const std::int64_t microbatches = degrees.microbatches_rounded_up(plan.job.global_batch);
+  if (schedule->ranks == degrees.pp && schedule->chunks == degrees.vpp &&
+      schedule->microbatches == microbatches) {
+    return schedule;
+  }
+  const auto described = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
+    return fmt::format("{} pipeline ranks, {} chunks each, {} microbatches", ranks, chunks, count);
+  };
+  return input_error(
+      path, "a program for " + described(schedule->ranks, schedule->chunks, schedule->microbatches),
+      described(degrees.pp, degrees.vpp, microbatches), "write the plan again");
+}
+
+Result<Samples> samples_of(const PlanFile& plan, const RunSettings& settings) {
+  Result<std::unique_ptr<TokenSource>> source =
+      open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
+  if (!source) return of_flag("--data", source.error());
+  Result<Samples> samples =
+      Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
+  if (!samples) return of_flag("--data", samples.error());
+  return samples;
+}
+
+Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
+  constexpr Seconds kMin{60};
+  constexpr double kSlack = 20;
+  return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
+}
+
+std::string flight_folder_of(const RunSettings& settings) {
+  if (!settings.flight_recorder.empty() || settings.checkpoint_dir.empty())
+    return settings.flight_recorder;
+  return settings.checkpoint_dir + "/flight";
+}
+
+}  // namespace echelon

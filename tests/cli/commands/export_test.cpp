@@ -1,0 +1,138 @@
+// plan export: every format and launcher, what cannot be expressed, downgrades, wrong input.
+#include <string>
+
+#include "tests/cli/program.hpp"
+
+namespace echelon::test {
+namespace {
+
+/// A plan that every format but a few expresses: FSDP over 64 GPUs.
+const std::string kJob = " --model llama3-8b --gpus 64 --seq 8192 --global-batch 512";
+const std::string kData = kJob + " --zero 3";
+/// Tensor and pipeline parallelism, interleaved.
+const std::string kStages =
+    kJob + " --tp 4 --pp 2 --vpp 2 --sequence-parallel --recompute selective";
+const std::string kPipeline = kStages + " --zero 1";
+
+/// "" when the export is the golden of this name.
+std::string export_differs(const Sandbox& sandbox, const std::string& golden,
+                           const std::string& arguments) {
+  const ProcessResult result = sandbox.plan("export " + arguments);
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+  return differs_from_golden("export-" + golden + ".txt", result.out);
+}
+
+TEST_CASE("plan export writes each framework's configuration") {
+  const Sandbox sandbox;
+  CHECK(export_differs(sandbox, "megatron-lm", "megatron-lm" + kPipeline) == "");
+  CHECK(export_differs(sandbox, "megatron-bridge", "megatron-bridge" + kPipeline) == "");
+  CHECK(export_differs(sandbox, "nemo", "nemo" + kPipeline) == "");
+  CHECK(export_differs(sandbox, "torchtitan", "torchtitan" + kStages + " --zero 2") == "");
+  CHECK(export_differs(sandbox, "torchtitan-recipe", "torchtitan-recipe" + kStages + " --zero 2") ==
+        "");
+  CHECK(export_differs(sandbox, "deepspeed", "deepspeed" + kData) == "");
+  CHECK(export_differs(sandbox, "accelerate", "accelerate" + kData) == "");
+  CHECK(export_differs(sandbox, "nanotron",
+                       "nanotron" + kJob +
+                           " --tp 4 --pp 2 --zero 1 --sequence-parallel --recompute full") == "");
+}
+
+TEST_CASE("plan export writes the job that starts the plan's framework") {
+  const Sandbox sandbox;
+  for (const char* launcher : {"slurm", "mpirun", "kubernetes"}) {
+    CAPTURE(launcher);
+    CHECK(export_differs(sandbox, std::string(launcher) + "-megatron", launcher + kPipeline) == "");
+    CHECK(export_differs(sandbox, std::string(launcher) + "-titan",
+                         launcher + kData + " --framework torchtitan") == "");
+    CHECK(export_differs(sandbox, std::string(launcher) + "-plan-run",
+                         std::string(launcher) +
+                             " --model gpt2 --gpus 16 --framework echelon --global-batch 32") ==
+          "");
+  }
+  const std::string nobody =
+      complaint(sandbox.plan("export slurm" + kJob + " --zero 1 --framework megatron-2021"), 2);
+  CHECK(lacks(nobody, "a plan for megatron-2021") == "");
+}
+
+TEST_CASE("exported settings that Megatron-LM takes as lists are words of their own") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan(
+      "export megatron-lm --model deepseek-v3 --gpus 256 --pp 8 --ep 32 --dispatcher deepep "
+      "--zero 1 --recompute selective:moe_act,layernorm --overlap dp,ep --vpp 4 "
+      "--global-batch 4096");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  for (const char* line :
+       {"--multi-latent-attention", "--moe-grouped-gemm", "--recompute-modules layernorm moe_act",
+        "--delay-wgrad-compute", "unset CUDA_DEVICE_MAX_CONNECTIONS\n",
+        "# requires the library DeepEP", "--moe-token-dispatcher-type flex",
+        "--moe-flex-dispatcher-backend deepep"}) {
+    CHECK(lacks(result.out, line) == "");
+  }
+  CHECK(lacks(sandbox.plan("export megatron-lm" + kPipeline).out,
+              "export CUDA_DEVICE_MAX_CONNECTIONS=1\n") == "");
+}
+
+TEST_CASE("a model that the target has no name for is marked") {
+  const Sandbox sandbox;
+  const std::string model = " --model gpt3-6.7b --gpus 64 --zero 3";
+  const ProcessResult toml = sandbox.plan("export torchtitan" + model);
+  CHECK(lacks(toml.out, "# fill in model.flavor: torchtitan has no name for gpt3-6.7b") == "");
+  CHECK(lacks(toml.out, "flavor = 'FILL_IN'") == "");
+  CHECK(lacks(sandbox.plan("export torchtitan-recipe" + model).out, "config = FILL_IN()") == "");
+}
+
+TEST_CASE("plan export trace writes the simulated step") {
+  const Sandbox sandbox;
+  const auto trace = document(sandbox.plan("export trace" + kPipeline));
+  CHECK(trace["displayTimeUnit"] == "ms");
+  CHECK(trace["traceEvents"].size() > 100);
+  const std::string many =
+      complaint(sandbox.plan("export trace --model 7b --gpus 8 --global-batch 10000000"), 2);
+  CHECK(lacks(many, "instructions") == "");
+}
+
+TEST_CASE("what a format cannot express ends with 1 and its list, or with the nearest plan") {
+  const Sandbox sandbox;
+  const ProcessResult refused = sandbox.plan("export nanotron" + kPipeline);
+  CHECK(refused.exit_code == 1);
+  for (const char* words : {"nanotron 2411b022 cannot express this plan:", "--downgrade"}) {
+    CHECK(lacks(refused.out, words) == "");
+  }
+  const ProcessResult nearest =
+      sandbox.plan("export nanotron" + kPipeline + " --downgrade -o near.yaml");
+  CHECK(nearest.exit_code == 0);
+  CHECK(lacks(nearest.out, "per step for the nearest plan, tp 4") == "");
+  CHECK(lacks(nearest.out, "Written to near.yaml.") == "");
+  const auto back = document(sandbox.plan("import near.yaml --json"));
+  CHECK(back["framework"] == "nanotron");
+  CHECK(back["plan"]["tp"] == 4);  // what can be kept is kept
+  CHECK(back["plan"]["pp"] == 2);
+}
+
+TEST_CASE("a plan file and a configuration of another framework are exported like flags") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("predict" + kPipeline + " -o plan.json --quiet").exit_code == 0);
+  const std::string by_flags = sandbox.plan("export megatron-lm" + kPipeline).out;
+  CHECK(sandbox.plan("export megatron-lm plan.json").out == by_flags);
+  sandbox.write("train.sh", by_flags);
+  CHECK(sandbox.plan("export megatron-lm --from train.sh").out == by_flags);
+  CHECK(lacks(sandbox.plan("export slurm --from train.sh").out, "#SBATCH --nodes=8") == "");
+}
+
+TEST_CASE("export names what is wrong with its input") {
+  const Sandbox sandbox;
+  const std::string format = complaint(sandbox.plan("export megatron" + kData), 2);
+  CHECK(lacks(format, "unknown format 'megatron'") == "");
+  CHECK(lacks(format, "trace") == "");
+  CHECK(lacks(format, "megatron-lm") == "");
+  CHECK(lacks(complaint(sandbox.plan("export nemo-1" + kData), 2), "unknown format 'nemo-1'") ==
+        "");
+  CHECK(lacks(complaint(sandbox.plan("export slurm absent.json"), 2), "absent.json") == "");
+  CHECK(lacks(complaint(sandbox.plan("export slurm --from absent.sh"), 3), "absent.sh") == "");
+}
+
+}  // namespace
+}  // namespace echelon::test

@@ -1,0 +1,65 @@
+// Rules of offloaded activations, and searches that are asked for them.
+#include <string>
+
+#include "planner/search/search.hpp"
+#include "planner/space/contradictions.hpp"
+#include "planner/space/legality.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+std::string refusal(const char* model, OffloadModules modules,
+                    Recompute recompute = Recompute::none, RecomputeModules recomputed = {},
+                    CudaGraphs graphs = CudaGraphs::none, const char* framework = "megatron-core") {
+  ParallelPlan plan;
+  plan.offload_modules = modules;
+  plan.recompute = recompute;
+  plan.recompute_modules = recomputed;
+  plan.cuda_graphs = graphs;
+  const auto broken =
+      check_offload(load_model(model).value(), find_framework(framework).value(), plan);
+  return broken ? broken->detail : "";
+}
+
+}  // namespace
+
+TEST_CASE("activations are offloaded where Megatron-Core takes it, and only there") {
+  using enum OffloadModule;
+  CHECK(refusal("deepseek-v3", {core_attn, attn_proj, expert_fc1}).empty());
+  CHECK(refusal("llama3-8b", {qkv_linear, core_attn}).empty());
+  CHECK(refusal("llama3-8b", {attn_proj}).find("without core_attn") != std::string::npos);
+  CHECK(refusal("llama3-8b", {moe_act}).find("without experts") != std::string::npos);
+  CHECK(refusal("llama3-8b", {core_attn}, Recompute::full).find("recompute full") !=
+        std::string::npos);
+  CHECK(refusal("deepseek-v3", {expert_fc1}, Recompute::selective, {RecomputeModule::moe})
+            .find("recomputed moe") != std::string::npos);
+  CHECK(refusal("deepseek-v3", {expert_fc1}, Recompute::selective, {RecomputeModule::moe_act})
+            .empty());
+  CHECK(refusal("deepseek-v3", {mlp_norm}, Recompute::none, {}, CudaGraphs::layers)
+            .find("CUDA graphs") != std::string::npos);
+  CHECK(refusal("deepseek-v3", {moe_act}, Recompute::none, {}, CudaGraphs::layers).empty());
+  CHECK(refusal("llama3-8b", {core_attn}, Recompute::none, {}, CudaGraphs::none, "torchtitan")
+            .find("torchtitan has no offload of activations: core_attn") != std::string::npos);
+}
+
+TEST_CASE("a search that is asked to offload finds the best plan of all that do") {
+  PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
+  r.job.global_batch = 64;
+  r.constraints.pin<&ParallelPlan::offload_modules>(
+      {OffloadModule::core_attn, OffloadModule::attn_proj});
+  const Result<SearchOutcome> pruned = search(r);
+  r.exhaustive = true;
+  const Result<SearchOutcome> all = search(r);
+  REQUIRE(pruned.ok());
+  REQUIRE(all.ok());
+  REQUIRE(pruned->winner() != nullptr);
+  REQUIRE(all->winner() != nullptr);
+  CHECK(pruned->winner()->expected().in(kSecond) == Approx(all->winner()->expected().in(kSecond)));
+  for (const Candidate& one : pruned->candidates) {
+    CHECK(one.plan.offload_modules == r.constraints.values().offload_modules);
+    CHECK(one.plan.recompute != Recompute::full);
+  }
+}
