@@ -304,7 +304,7 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   const Json* plan = part("plan");
   const Json* measured = reader.has("measured") ? reader.member("measured") : nullptr;
   const Json* rank_times = reader.has("rank_times") ? reader.member("rank_times") : nullptr;
-  reader.ignore({"measured", "rank_times", "checkpoint_copy_bytes"});
+  reader.ignore({"measured", "rank_times"});
   if (const Status read = reader.finish(); !read) return read.error();
 
   if (const Status read = read_steps(*steps, where, report); !read) return read.error();

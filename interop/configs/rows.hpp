@@ -63,19 +63,19 @@ void write_bucket(const ConfigRow&, const RunConfig&, ConfigDocument&);
 void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_accumulation(const ConfigRow&, const ConfigReading&);
 
-// torchtitan's rows. Keys: policy of resharding; ranks of a shard; replicas.
-void write_titan_zero(const ConfigRow&, const RunConfig&, ConfigDocument&);
-[[nodiscard]] MaybeValue read_titan_zero(const ConfigRow&, const ConfigReading&);
-/// Keys: replicas; ranks of a shard.
-void write_titan_group(const ConfigRow&, const RunConfig&, ConfigDocument&);
-[[nodiscard]] MaybeValue read_titan_group(const ConfigRow&, const ConfigReading&);
-/// Keys: modules of each chunk; layers less on the first, on the last stage.
+// torchtitan's rows, of its TOML files and of its Python recipes.
+
+/// Writes the modules of each chunk; the second with the name that the head has since 2026.
 void write_titan_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
-/// The same with the name that the head has since 2026.
 void write_titan_recipe_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
-[[nodiscard]] MaybeValue read_titan_modules(const ConfigRow&, const ConfigReading&);
-/// Keys: modules of each chunk; layers of a chunk.
-[[nodiscard]] MaybeValue read_titan_vpp(const ConfigRow&, const ConfigReading&);
+/// tp, cp, pp, ep.
+[[nodiscard]] std::vector<ConfigRow> titan_degree_rows();
+/// Schedule, chunks, layers per stage, ZeRO and its group.
+[[nodiscard]] std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&,
+                                                                             const RunConfig&,
+                                                                             ConfigDocument&));
+/// What follows recomputation; `async_tp`: the key of asynchronous tensor parallelism.
+[[nodiscard]] std::vector<ConfigRow> titan_end_rows(std::string_view async_tp);
 
 // Recomputed modules, dispatcher and overlap of experts, CUDA graphs.
 

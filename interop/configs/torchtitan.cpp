@@ -82,71 +82,6 @@ ConfigFormat torchtitan_format() {
                       {"bf16:fsdp-fp32-shards", {}},
                       {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
               fixed(&RunConfig::flash_attention, "true"),
-              plain(plan_part<&P::tp>, {"parallelism.tensor_parallel_degree"}, "1"),
-              plain(plan_part<&P::cp>, {"parallelism.context_parallel_degree"}, "1"),
-              plain(plan_part<&P::pp>, {"parallelism.pipeline_parallel_degree"}, "1"),
-              plain(plan_part<&P::ep>, {"parallelism.expert_parallel_degree"}, "1"),
-              plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
-              fixed(plan_part<&P::cp_comm>, "p2p"),
-              follows(plan_part<&P::dp>, dp_of_gpus),
-              computed(
-                  plan_part<&P::microbatch>,
-                  {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
-                  write_batch, read_microbatch),
-              computed(
-                  &RunConfig::global_batch,
-                  {"training.global_batch_size", "training.local_batch_size"},
-                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                    write_number(out, row.keys[0], c.global_batch);
-                  },
-                  read_titan_batch),
-              choice(
-                  plan_part<&P::schedule>,
-                  {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
-                   {"interleaved",
-                    {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
-                   {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
-                   {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
-                   {"1f1b", {}}}),
-              computed(
-                  plan_part<&P::vpp>,
-                  {"parallelism.module_fqns_per_model_part",
-                   "parallelism.pipeline_parallel_layers_per_stage"},
-                  [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
-              follows(plan_part<&P::microbatch_group>, group_of_vpp),
-              computed(plan_part<&P::layers_per_stage>,
-                       {"parallelism.module_fqns_per_model_part",
-                        "parallelism.pipeline_parallel_first_stage_less_layers",
-                        "parallelism.pipeline_parallel_last_stage_less_layers"},
-                       write_titan_modules, read_titan_modules),
-              computed(plan_part<&P::zero>,
-                       {"parallelism.fsdp_reshard_after_forward",
-                        "parallelism.data_parallel_shard_degree",
-                        "parallelism.data_parallel_replicate_degree"},
-                       write_titan_zero, read_titan_zero),
-              computed(plan_part<&P::shard_group>,
-                       {"parallelism.data_parallel_replicate_degree",
-                        "parallelism.data_parallel_shard_degree"},
-                       write_titan_group, read_titan_group),
-              follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
-              choice(plan_part<&P::recompute>,
-                     {{"none", {{"activation_checkpoint.mode", "none", true}}},
-                      {"full", {{"activation_checkpoint.mode", "full", true}}},
-                      {"selective",
-                       {{"activation_checkpoint.mode", "selective", true},
-                        {"activation_checkpoint.selective_ac_option", "op", true}}},
-                      {"selective", {{"activation_checkpoint.mode", "selective"}}},
-                      {"selective", {}}}),
-              follows(plan_part<&P::recompute_layers>, recompute_all),
-              follows(plan_part<&P::selective_layers>, no_layers),
-              fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
-              fixed(plan_part<&P::offload_optimizer>, "0"),
-              fixed(plan_part<&P::overlap_dp>, "true"),
-              choice(plan_part<&P::overlap_tp>,
-                     {{"true", {{"parallelism.enable_async_tensor_parallel", "true"}}},
-                      {"false", {}}}),
-              follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
-              follows(plan_part<&P::bucket>, no_layers),
           },
       .fill_in = {{"model.hf_assets_path", "path of the tokenizer"},
                   {"training.dataset", "data set"},
@@ -154,6 +89,35 @@ ConfigFormat torchtitan_format() {
                   {"optimizer.lr", "learning rate"}},
       .unpriced = {{"training.enable_cpu_offload"}, {"model.converters"}},
   };
+  add_rows(format, titan_degree_rows());
+  add_rows(
+      format,
+      {
+          plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
+          fixed(plan_part<&P::cp_comm>, "p2p"),
+          follows(plan_part<&P::dp>, dp_of_gpus),
+          computed(plan_part<&P::microbatch>,
+                   {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
+                   write_batch, read_microbatch),
+          computed(
+              &RunConfig::global_batch, {"training.global_batch_size", "training.local_batch_size"},
+              [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                write_number(out, row.keys[0], c.global_batch);
+              },
+              read_titan_batch),
+      });
+  add_rows(format, titan_layout_rows(write_titan_modules));
+  add_rows(format, {
+                       choice(plan_part<&P::recompute>,
+                              {{"none", {{"activation_checkpoint.mode", "none", true}}},
+                               {"full", {{"activation_checkpoint.mode", "full", true}}},
+                               {"selective",
+                                {{"activation_checkpoint.mode", "selective", true},
+                                 {"activation_checkpoint.selective_ac_option", "op", true}}},
+                               {"selective", {{"activation_checkpoint.mode", "selective"}}},
+                               {"selective", {}}}),
+                   });
+  add_rows(format, titan_end_rows("parallelism.enable_async_tensor_parallel"));
   add_rows(format, without_expert_rows());
   return format;
 }

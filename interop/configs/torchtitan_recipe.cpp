@@ -105,12 +105,8 @@ std::vector<ConfigRow> recipe_job_rows() {
   };
 }
 
-std::vector<ConfigRow> recipe_plan_rows() {
+std::vector<ConfigRow> recipe_batch_rows() {
   return {
-      plain(plan_part<&P::tp>, {"parallelism.tensor_parallel_degree"}, "1"),
-      plain(plan_part<&P::cp>, {"parallelism.context_parallel_degree"}, "1"),
-      plain(plan_part<&P::pp>, {"parallelism.pipeline_parallel_degree"}, "1"),
-      plain(plan_part<&P::ep>, {"parallelism.expert_parallel_degree"}, "1"),
       follows(plan_part<&P::etp>, etp_of_ep),
       fixed(plan_part<&P::cp_comm>, "p2p"),
       follows(plan_part<&P::dp>, dp_of_gpus),
@@ -123,47 +119,6 @@ std::vector<ConfigRow> recipe_plan_rows() {
       computed(&RunConfig::global_batch,
                {"training.num_tokens_per_train_step", "parallelism.num_pp_microbatches"},
                write_recipe_batch, read_recipe_batch),
-      choice(
-          plan_part<&P::schedule>,
-          {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
-           {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
-           {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
-           {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
-           {"1f1b", {}}}),
-      computed(
-          plan_part<&P::vpp>,
-          {"parallelism.module_fqns_per_model_part",
-           "parallelism.pipeline_parallel_layers_per_stage"},
-          [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
-      follows(plan_part<&P::microbatch_group>, group_of_vpp),
-      computed(plan_part<&P::layers_per_stage>,
-               {"parallelism.module_fqns_per_model_part",
-                "parallelism.pipeline_parallel_first_stage_less_layers",
-                "parallelism.pipeline_parallel_last_stage_less_layers"},
-               write_titan_recipe_modules, read_titan_modules),
-      computed(plan_part<&P::zero>,
-               {"parallelism.fsdp_reshard_after_forward", "parallelism.data_parallel_shard_degree",
-                "parallelism.data_parallel_replicate_degree"},
-               write_titan_zero, read_titan_zero),
-      computed(
-          plan_part<&P::shard_group>,
-          {"parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"},
-          write_titan_group, read_titan_group),
-      follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
-      choice(plan_part<&P::recompute>,
-             {{"none", {{"activation_checkpoint", "none"}}},
-              {"full", {{"activation_checkpoint", "FullAC.Config()"}}},
-              {"selective", {{"activation_checkpoint", "SelectiveAC.Config()"}}},
-              {"selective", {}}}),
-      follows(plan_part<&P::recompute_layers>, recompute_all),
-      follows(plan_part<&P::selective_layers>, no_layers),
-      fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
-      fixed(plan_part<&P::offload_optimizer>, "0"),
-      fixed(plan_part<&P::overlap_dp>, "true"),
-      choice(plan_part<&P::overlap_tp>,
-             {{"true", {{"compile.enable_async_tensor_parallel", "true"}}}, {"false", {}}}),
-      follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
-      follows(plan_part<&P::bucket>, no_layers),
   };
 }
 
@@ -184,7 +139,17 @@ ConfigFormat torchtitan_recipe_format() {
       .unpriced = {{"training.enable_cpu_offload"}},
   };
   add_rows(format, recipe_job_rows());
-  add_rows(format, recipe_plan_rows());
+  add_rows(format, titan_degree_rows());
+  add_rows(format, recipe_batch_rows());
+  add_rows(format, titan_layout_rows(write_titan_recipe_modules));
+  add_rows(format, {
+                       choice(plan_part<&P::recompute>,
+                              {{"none", {{"activation_checkpoint", "none"}}},
+                               {"full", {{"activation_checkpoint", "FullAC.Config()"}}},
+                               {"selective", {{"activation_checkpoint", "SelectiveAC.Config()"}}},
+                               {"selective", {}}}),
+                   });
+  add_rows(format, titan_end_rows("compile.enable_async_tensor_parallel"));
   add_rows(format, without_expert_rows());
   return format;
 }

@@ -10,6 +10,8 @@ namespace echelon {
 
 using P = ParallelPlan;
 
+namespace {
+
 // Shards over dp_shard x cp; replicas over the rest of dp.
 void write_titan_group(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   const P& plan = config.plan;
@@ -62,8 +64,8 @@ void write_titan_zero(const ConfigRow& row, const RunConfig& config, ConfigDocum
 }
 
 /// Modules of each chunk, in the order of the model.
-static void write_modules(const ConfigRow& row, const RunConfig& config, std::string_view head,
-                          ConfigDocument& out) {
+void write_modules_of_chunks(const ConfigRow& row, const RunConfig& config, std::string_view head,
+                             ConfigDocument& out) {
   const P& plan = config.plan;
   if (plan.pp == 1) return;
   ConfigValue parts;
@@ -87,18 +89,9 @@ static void write_modules(const ConfigRow& row, const RunConfig& config, std::st
   out.set(row.keys[0], std::move(parts));
 }
 
-void write_titan_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  write_modules(row, config, "output", out);
-}
-
-void write_titan_recipe_modules(const ConfigRow& row, const RunConfig& config,
-                                ConfigDocument& out) {
-  write_modules(row, config, "lm_head", out);
-}
-
 /// Source: torchtitan v0.2.2, torchtitan/distributed/pipeline_parallel.py,
 /// generate_llm_fqn_per_model_part: layers, embedding and head are dealt one by one.
-static std::vector<int> dealt_chunks(int layers, int first_less, int last_less, int chunks) {
+std::vector<int> dealt_chunks(int layers, int first_less, int last_less, int chunks) {
   std::vector<int> out;
   const int items = layers + first_less + last_less;
   for (int i = 0; i < chunks; ++i) {
@@ -155,6 +148,72 @@ MaybeValue read_titan_vpp(const ConfigRow& row, const ConfigReading& reading) {
     return std::optional(derived(std::max(1, stages / plan.pp), "layers of a stage"));
   }
   return std::optional(derived(interleaved && plan.pp > 1 ? 2 : 1, "the schedule"));
+}
+
+}  // namespace
+
+void write_titan_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  write_modules_of_chunks(row, config, "output", out);
+}
+
+void write_titan_recipe_modules(const ConfigRow& row, const RunConfig& config,
+                                ConfigDocument& out) {
+  write_modules_of_chunks(row, config, "lm_head", out);
+}
+
+std::vector<ConfigRow> titan_degree_rows() {
+  return {
+      plain(plan_part<&P::tp>, {"parallelism.tensor_parallel_degree"}, "1"),
+      plain(plan_part<&P::cp>, {"parallelism.context_parallel_degree"}, "1"),
+      plain(plan_part<&P::pp>, {"parallelism.pipeline_parallel_degree"}, "1"),
+      plain(plan_part<&P::ep>, {"parallelism.expert_parallel_degree"}, "1"),
+  };
+}
+
+std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&, const RunConfig&,
+                                                               ConfigDocument&)) {
+  return {
+      choice(
+          plan_part<&P::schedule>,
+          {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
+           {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
+           {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
+           {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
+           {"1f1b", {}}}),
+      computed(
+          plan_part<&P::vpp>,
+          {"parallelism.module_fqns_per_model_part",
+           "parallelism.pipeline_parallel_layers_per_stage"},
+          [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
+      follows(plan_part<&P::microbatch_group>, group_of_vpp),
+      computed(plan_part<&P::layers_per_stage>,
+               {"parallelism.module_fqns_per_model_part",
+                "parallelism.pipeline_parallel_first_stage_less_layers",
+                "parallelism.pipeline_parallel_last_stage_less_layers"},
+               write_modules, read_titan_modules),
+      computed(plan_part<&P::zero>,
+               {"parallelism.fsdp_reshard_after_forward", "parallelism.data_parallel_shard_degree",
+                "parallelism.data_parallel_replicate_degree"},
+               write_titan_zero, read_titan_zero),
+      computed(
+          plan_part<&P::shard_group>,
+          {"parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"},
+          write_titan_group, read_titan_group),
+      follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
+  };
+}
+
+std::vector<ConfigRow> titan_end_rows(std::string_view async_tp) {
+  return {
+      follows(plan_part<&P::recompute_layers>, recompute_all),
+      follows(plan_part<&P::selective_layers>, no_layers),
+      fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
+      fixed(plan_part<&P::offload_optimizer>, "0"),
+      fixed(plan_part<&P::overlap_dp>, "true"),
+      choice(plan_part<&P::overlap_tp>, {{"true", {{async_tp, "true"}}}, {"false", {}}}),
+      follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
+      follows(plan_part<&P::bucket>, no_layers),
+  };
 }
 
 }  // namespace echelon
