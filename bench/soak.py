@@ -4,19 +4,22 @@ counts what was lost.
 
     bench/soak.py build/release/cli/plan --kills 1000
     bench/soak.py build/release/cli/plan --kills 100 --launcher env
+    bench/soak.py build/release/cli/plan --hours 1 --launcher mpi
 
 Every fault is drawn from a seed. One round: `plan run ... --resume auto --checkpoint-every N` is
-started, and after a random time a SIGKILL ends it: all of its processes, plan alone, or plan-run
-alone (one rank, where every rank is a process). Before some rounds a byte of the newest checkpoint is
-flipped, a file of it is cut off, or a file is removed. Checked in every round:
+started, and after a random time a SIGKILL ends it: all of its processes, plan alone, mpirun alone, or
+plan-run alone (one rank, where every rank is a process). Before some rounds a byte of the newest
+checkpoint is flipped, a file of it is cut off, or a file is removed. Checked in every round:
 
   * it resumes from the newest checkpoint that is complete and not damaged, and names it
   * the losses of its steps are, bit for bit, those of a run that nothing disturbed
+  * none of its processes is left, wherever mpirun put it: all carry a mark in their environment
 
 and at the end that the weights and moments are the same bytes. Exit code 1 if anything differs.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -31,6 +34,8 @@ import threading
 import time
 
 KEEP = 3  # two may be damaged in a row
+MARK = "ECHELON_SOAK_RUN"
+PATIENCE = 120  # seconds until processes that should end count as left behind
 RESUMING = re.compile(r"resuming from .*step_(\d+) after")
 
 
@@ -42,6 +47,7 @@ class Run:
         self.checkpoints = []
         self.notes = []
         self.first_step = threading.Event()
+        self.mark = f"{os.getpid()}-{next(soak.starts)}"
         reading, writing = os.pipe()
         self.processes = []
         ranks = range(soak.ranks) if soak.launcher == "env" else [None]
@@ -56,6 +62,7 @@ class Run:
             command += ["--timeout", "30s"]  # also for processes that never come to the others
             environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
                                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR=soak.folder)
+            environment[MARK] = self.mark
             if rank is not None:
                 environment.update(RANK=str(rank), WORLD_SIZE=str(soak.ranks),
                                    LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(soak.ranks),
@@ -86,37 +93,45 @@ class Run:
                 elif event["event"] == "note":
                     self.notes.append(event["text"])
 
-    def pids(self, name):
-        """Processes of this name in the sessions of the run."""
-        sessions = {process.pid for process in self.processes}
+    def pids(self, name=None):
+        """Running processes of the run, or those of this name: with its mark in their environment,
+        which survives the death of their parent and a new session."""
+        mark = f"{MARK}={self.mark}".encode()
         found = []
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
-                with open(f"/proc/{entry}/stat") as stat:
-                    text = stat.read()
+                with open(f"/proc/{entry}/environ", "rb") as environment:
+                    if mark not in environment.read().split(b"\0"):
+                        continue
+                with open(f"/proc/{entry}/comm", encoding="utf-8") as command:
+                    own = command.read().strip()
             except OSError:
                 continue
-            command = text[text.index("(") + 1:text.rindex(")")]
-            if command == name and int(text[text.rindex(")"):].split()[4]) in sessions:
+            if name in (None, own):
                 found.append(int(entry))
         return found
 
     def kill_all(self):
-        for process in self.processes:
-            for pid in self.pids("plan-run"):
+        while pids := self.pids():  # again: one may just have started another
+            for pid in pids:
                 kill(pid)
-            kill(-process.pid)
 
     def end(self):
-        """Exit code of the first process, once all have ended; none if they do not."""
+        """Exit code of the first process, none if processes do not end; what it wrote; processes
+        that it left behind."""
         try:
-            codes = [process.wait(timeout=120) for process in self.processes]
+            codes = [process.wait(timeout=PATIENCE) for process in self.processes]
         except subprocess.TimeoutExpired:
-            self.kill_all()
             codes = [None]
+        until = time.monotonic() + PATIENCE
+        while (left := self.pids()) and time.monotonic() < until:  # they end by themselves
+            time.sleep(0.01)
+        self.kill_all()
+        for process in self.processes:
+            process.wait()
         errors = self.processes[0].stderr.read()
-        self.reader.join(timeout=120)
-        return codes[0], errors
+        self.reader.join(timeout=PATIENCE)
+        return codes[0], errors, left
 
     def resumed(self):
         for note in self.notes:
@@ -142,10 +157,11 @@ class Soak:
     def __init__(self, options, folder):
         self.plan = os.path.abspath(options.plan)
         self.launcher = options.launcher
+        self.victims = ["plan-run"] + (["mpirun"] if options.launcher == "mpi" else [])
         self.asynchronous = options.asynchronous
         self.ranks = options.ranks
         self.every = options.every
-        self.kills = options.kills
+        self.starts = itertools.count()
         self.folder = folder
         self.random = random.Random(options.seed)
         self.plan_file = os.path.join(folder, "plan.json")
@@ -198,14 +214,15 @@ class Soak:
         self.bad[good[-1]] = os.stat(folder).st_ino
         self.count(how)
 
-    def check(self, run, code, errors, killed):
-        """What the run resumed from, and the losses of its steps."""
+    def check(self, run, code, errors, left, killed):
+        """What the run resumed from, the losses of its steps, and how it ended."""
         newest = max((step for step in self.good), default=0)
         started = run.steps or run.notes
         if started and run.resumed() != newest:
             self.problems.append(f"resumed from step {run.resumed()} instead of {newest}: "
                                  f"{run.notes}")
-        if any(step > newest for step in self.bad) and started and not any("skipped a damaged" in n for n in run.notes):
+        named = any("skipped a damaged" in note for note in run.notes)
+        if any(step > newest for step in self.bad) and started and not named:
             self.problems.append(f"a damaged checkpoint was not named: {run.notes}")
         if started:
             lost = max(0, self.seen - run.resumed())
@@ -224,6 +241,8 @@ class Soak:
                      if step not in self.bad and (step > newest or step in self.good)}
         if code is None:
             self.problems.append(f"processes did not end: {len(run.steps)} steps, {errors}")
+        elif left:
+            self.problems.append(f"{len(left)} processes were left behind: {errors}")
         if not killed and code != 0:
             self.problems.append(f"exit code {code}: {errors}")
 
@@ -232,10 +251,10 @@ class Soak:
             self.damage()
         run = Run(self, 10**6, self.directory)
         if self.random.random() < 0.9:
-            run.first_step.wait(120)
+            run.first_step.wait(PATIENCE)
         time.sleep(self.random.random() * (0.25 if self.random.random() < 0.9 else 1.0))
-        whom = self.random.choice(["all processes", "plan-run", "plan"])
-        if whom == "plan-run" and (pids := run.pids("plan-run")):
+        whom = self.random.choice(["all processes", "plan", *self.victims])
+        if whom in self.victims and (pids := run.pids(whom)):
             kill(self.random.choice(pids))
         elif whom == "plan":
             kill(self.random.choice(run.processes).pid)
@@ -243,10 +262,7 @@ class Soak:
             whom = "all processes"
             run.kill_all()
         self.count(f"SIGKILL of {whom}")
-        code, errors = run.end()
-        while run.pids("plan-run"):  # it ends by itself when plan is gone
-            time.sleep(0.01)
-        self.check(run, code, errors, True)
+        self.check(run, *run.end(), True)
 
     def last_run(self):
         """To the end, and a run beside it that nothing disturbed."""
@@ -254,7 +270,7 @@ class Soak:
         last = Run(self, steps, self.directory)
         self.check(last, *last.end(), False)
         whole = Run(self, steps, os.path.join(self.folder, "undisturbed"))
-        code, errors = whole.end()
+        code, errors, _ = whole.end()
         if code != 0:
             self.problems.append(f"the undisturbed run: exit code {code}: {errors}")
         for step, loss in self.losses.items():
@@ -295,22 +311,29 @@ class Soak:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("plan", help="the program plan, next to plan-run")
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--launcher", choices=["local", "env"], default="local")
+    parser.add_argument("--kills", type=int, help="default: 1000, without --hours")
+    parser.add_argument("--hours", type=float, help="rounds begin until then")
+    parser.add_argument("--launcher", choices=["local", "env", "mpi"], default="local")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--every", type=int, default=2, help="steps between checkpoints")
     parser.add_argument("--async", dest="asynchronous", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if options.launcher == "mpi" and shutil.which("mpirun") is None:
+        print("SKIPPED: mpirun is not installed")
+        return 0
     start = time.monotonic()
+    kills = options.kills or (1000 if options.hours is None else None)
     folder = tempfile.mkdtemp(prefix="soak-")
     try:
         soak = Soak(options, folder)
         soak.make_plan()
-        for _ in range(options.kills):
-            soak.round()
-            if len(soak.problems) > 20:
+        for done in itertools.count():
+            if done == kills or len(soak.problems) > 20:
                 break
+            if options.hours is not None and time.monotonic() - start > 3600 * options.hours:
+                break
+            soak.round()
         steps, different = soak.last_run()
         soak.report(steps, different, time.monotonic() - start)
     finally:
