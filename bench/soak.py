@@ -266,7 +266,8 @@ class Soak:
 
     def last_run(self):
         """To the end, and a run beside it that nothing disturbed."""
-        steps = self.seen + 3
+        # Under mpirun a checkpoint may be complete whose steps were not yet forwarded.
+        steps = max([self.seen, *self.on_disk()]) + 3
         last = Run(self, steps, self.directory)
         self.check(last, *last.end(), False)
         whole = Run(self, steps, os.path.join(self.folder, "undisturbed"))
