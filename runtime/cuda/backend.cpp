@@ -58,6 +58,16 @@ class CudaBackend final : public Backend<Bfloat16> {
                                              {"communicators", world_->transport()}};
     const std::string& attention = processors_.begin()->second->attention().by();
     if (!attention.empty()) known["attention"] = attention;
+    GraphsMade graphs;
+    for (const auto& [rank, processor] : processors_) {
+      const GraphsMade own = processor->graphs();
+      graphs.count += own.count;
+      graphs.memory += own.memory;
+    }
+    if (graphs.count > 0) {
+      known["cuda graphs"] = fmt::format("{} ({:.1f} MiB, counted as CUDA context)", graphs.count,
+                                         graphs.memory.in(1_MiB));
+    }
     return known;
   }
 

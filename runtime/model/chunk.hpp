@@ -21,9 +21,10 @@ namespace echelon {
 ///   sequence parallel   2 AG, 2 RS  4 AG, 2 RS  2 AG, 2 RS      4 AG             2 AG, 1 RS
 ///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
-/// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, where the logits are recomputed: all
-/// but the last 1024 rows' when the backward follows its forward at once
-/// (ChunkArguments::logits_kept). Checked by: tests/runtime/model/chunk_parallel_test.cpp.
+/// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
+/// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
+/// does both, and computes the logits once. Checked by:
+/// tests/runtime/model/chunk_parallel_test.cpp.
 template <class T>
 class Chunk {
  public:
@@ -121,6 +122,9 @@ class Chunk {
   void embed_backward(const ChunkArguments<T>& args) const;
   const T* head(const ChunkArguments<T>& args) const;
   void make_logits(const T* in, std::int64_t count, const ChunkArguments<T>& args, T* logits) const;
+  void partials_of(const T* in, std::int64_t row, std::int64_t count,
+                   const ChunkArguments<T>& args) const;
+  void add_losses(const ChunkArguments<T>& args) const;
   void loss_forward(const ChunkArguments<T>& args, const SumBefore<T>& left) const;
   [[nodiscard]] Logits<T> logits_of(std::int64_t row, std::int64_t count,
                                     const ChunkArguments<T>& args) const;

@@ -68,31 +68,50 @@ const T* Chunk<T>::head(const ChunkArguments<T>& args) const {
   return spec().model.tied_embeddings ? args.tied : args.weights + layout_.ends().head;
 }
 
+/// The logits of rows, and of each row their maximum and its sums.
 template <class T>
-void Chunk<T>::loss_forward(const ChunkArguments<T>& args, const SumBefore<T>& left) const {
-  const ChunkShape& s = shape();
-  const EndOffsets& at = layout_.ends();
+void Chunk<T>::partials_of(const T* in, std::int64_t row, std::int64_t count,
+                           const ChunkArguments<T>& args) const {
   const Workspace<T> work = layout_.workspace(args);
   const SavedLoss<T> saved = layout_.saved_loss(args);
   constexpr Element kWide = Number<Wide<T>>::kElement;
+  Wide<T>* const max = saved.max + row;
+  Wide<T>* const sums = saved.sums + 2 * row;
+  make_logits(in + row * shape().hidden, count, args, work.logits);
+  k_.logits_partials(logits_of(row, count, args), max, sums);
+  if (spec().tp == 1) return;
+  // The place of these rows' gradient, which comes later.
+  auto* const part_max = reinterpret_cast<Wide<T>*>(work.partial + row * shape().hidden);
+  k_.copy_wide(max, part_max, count);
+  tp_->all_reduce(max, count, kWide, Reduction::max);
+  k_.rescale_sums(part_max, max, sums, count);
+  tp_->all_reduce(sums, 2 * count, kWide, Reduction::sum);
+}
+
+/// In the order of rows, whatever order their sums were made in.
+template <class T>
+void Chunk<T>::add_losses(const ChunkArguments<T>& args) const {
+  const ChunkShape& s = shape();
+  const SavedLoss<T> saved = layout_.saved_loss(args);
+  for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
+    k_.add_losses(saved.max + row, saved.sums + 2 * row, args.loss,
+                  std::min(s.loss_rows, s.rows - row));
+  }
+}
+
+template <class T>
+void Chunk<T>::loss_forward(const ChunkArguments<T>& args, const SumBefore<T>& left) const {
+  if (args.loss_in_backward && left.residual == nullptr) return;
+  const ChunkShape& s = shape();
+  const EndOffsets& at = layout_.ends();
+  const Workspace<T> work = layout_.workspace(args);
   norm_forward(layout_.state(spec().layers, args), left, args.weights + at.final_norm,
                args.weights + at.final_norm_bias, work);
+  if (args.loss_in_backward) return;
   const T* const in = gathered(work.normed, work.gathered);
-  for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
-    const std::int64_t count = std::min(s.loss_rows, s.rows - row);
-    Wide<T>* const max = saved.max + row;
-    Wide<T>* const sums = saved.sums + 2 * row;
-    make_logits(in + row * s.hidden, count, args, work.logits);
-    k_.logits_partials(logits_of(row, count, args), max, sums);
-    if (spec().tp > 1) {
-      auto* const part_max = reinterpret_cast<Wide<T>*>(work.partial);  // free meanwhile
-      k_.copy_wide(max, part_max, count);
-      tp_->all_reduce(max, count, kWide, Reduction::max);
-      k_.rescale_sums(part_max, max, sums, count);
-      tp_->all_reduce(sums, 2 * count, kWide, Reduction::sum);
-    }
-    k_.add_losses(max, sums, args.loss, count);
-  }
+  for (std::int64_t row = 0; row < s.rows; row += s.loss_rows)
+    partials_of(in, row, std::min(s.loss_rows, s.rows - row), args);
+  add_losses(args);
 }
 
 template <class T>
@@ -105,12 +124,14 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
   const T* const input = layout_.state(spec().layers, args);
   norm_forward(input, {}, args.weights + at.final_norm, args.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
-  // From the last rows on: their logits may still be there.
-  const std::int64_t last = (s.rows - 1) / s.loss_rows * s.loss_rows;
-  for (std::int64_t row = last; row >= 0; row -= s.loss_rows) {
+  for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
     const std::int64_t count = std::min(s.loss_rows, s.rows - row);
     T* const logits = work.logits;
-    if (row < last || !args.logits_kept) make_logits(in + row * s.hidden, count, args, logits);
+    if (args.loss_in_backward) {
+      partials_of(in, row, count, args);
+    } else {
+      make_logits(in + row * s.hidden, count, args, logits);
+    }
     k_.logits_gradient(logits_of(row, count, args), saved.max + row, saved.sums + 2 * row,
                        args.loss_scale);
     k_.add_weight_gradient({logits, count, s.vocab}, {in + row * s.hidden, count, s.hidden},
@@ -120,6 +141,7 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
     }
     k_.multiply_back({logits, count, s.vocab}, head(args), s.hidden, work.partial + row * s.hidden);
   }
+  if (args.loss_in_backward) add_losses(args);
   const T* const dy = reduced(work.partial, work.gathered);
   k_.norm_backward(norm_of(input, args.weights + at.final_norm, nullptr, work), dy, nullptr,
                    args.gradient, args.gradients + at.final_norm,
@@ -132,6 +154,9 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
   template void Chunk<T>::embed_backward(const ChunkArguments<T>&) const;                          \
   template void Chunk<T>::make_logits(const T*, std::int64_t, const ChunkArguments<T>&, T*) const; \
   template const T* Chunk<T>::head(const ChunkArguments<T>&) const;                                \
+  template void Chunk<T>::partials_of(const T*, std::int64_t, std::int64_t,                        \
+                                      const ChunkArguments<T>&) const;                             \
+  template void Chunk<T>::add_losses(const ChunkArguments<T>&) const;                              \
   template void Chunk<T>::loss_forward(const ChunkArguments<T>&, const SumBefore<T>&) const;       \
   template Logits<T> Chunk<T>::logits_of(std::int64_t, std::int64_t, const ChunkArguments<T>&)     \
       const;                                                                                       \

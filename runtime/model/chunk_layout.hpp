@@ -32,8 +32,8 @@ struct ChunkArguments {
   std::byte* workspace = nullptr;      ///< during a call
   double* loss = nullptr;              ///< where the loss is
   double loss_scale = 1;  ///< what is differentiated is loss_scale · Σ cross entropy of the rows
-  bool logits_kept = false;  ///< to the backward of the unit that has the loss: nothing ran in
-                             ///< the workspace since this microbatch's forward
+  bool loss_in_backward = false;  ///< to both passes of the unit that has the loss: the head and
+                                  ///< the loss run in the backward, which computes logits once
 };
 
 /// Sizes of the chunk on one tensor-parallel rank.

@@ -355,6 +355,7 @@ void Run<T>::failed(const RunFailure& failure) {
 template <class T>
 void Run<T>::finish() {
   report_.noise = noise_.estimate();
+  if (backend_) report_.environment.merge(backend_->environment());  // what it made meanwhile
   if (watch_.skipped() > 0) report_.environment["skipped steps"] = std::to_string(watch_.skipped());
   if (!report_.steps.empty()) {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),

@@ -47,7 +47,6 @@ template <class T>
 void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
-  r.last_forward.reset();
   const ParallelPlan& plan = training_.plan;
   r.estimates_noise = training_.noise_every > 0 && r.step % training_.noise_every == 0 &&
                       plan.schedule != ScheduleKind::zero_bubble_h1 &&
@@ -219,6 +218,7 @@ ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instructio
   args.weight_inputs = buffer(BufferKind::weight_inputs);
   args.workspace = r.workspace;
   args.loss = &r.sums->loss;
+  args.loss_in_backward = r.loss_in_backward[i.id];
   args.loss_scale = 1 / training_.job.tokens_per_step();
   return args;
 }
@@ -229,7 +229,6 @@ void TrainingDevice<T>::forward(RankState& r, const Instruction& i) {
   for (int unit = units.first; unit < units.end; ++unit) {
     r.chunks[at_index(*i.chunk)].chunk->forward(unit, arguments_of(r, i, unit));
   }
-  r.last_forward = typename RankState::ForwardPass{*i.chunk, *i.microbatch};
 }
 
 /// Units fall. ZeRO-2 and 3 accumulate a unit's gradients in a gradient buffer that its reduction
@@ -242,8 +241,6 @@ void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>&
   const UnitRange units = schedule_.units_of(i);
   for (int unit = units.end - 1; unit >= units.first; --unit) {
     ChunkArguments<T> args = arguments_of(r, i, unit);
-    args.logits_kept = r.last_forward == typename RankState::ForwardPass{*i.chunk, *i.microbatch};
-    r.last_forward.reset();
     args.gradient = r.upstream_gradient;
     args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : r.flat(*i.chunk, unit).gradients;
     if (i.op == Op::backward_weight) {

@@ -66,6 +66,22 @@ ZeroGroups zero_groups_of(World& world, int rank, const ParallelPlan& plan, cons
   return s;
 }
 
+/// By instruction id: forwards that the backward of the same microbatch follows at once, and these
+/// backwards. Both are on the compute queue, where nothing comes between them.
+std::vector<bool> backwards_at_once(const Program& program) {
+  std::vector<bool> at_once(program.instructions.size(), false);
+  const Instruction* last = nullptr;
+  for (const Instruction& i : program.instructions) {
+    if (i.queue != Queue::compute) continue;
+    const bool goes_back = i.op == Op::backward || i.op == Op::backward_input;
+    if (last != nullptr && last->op == Op::forward && goes_back && i.chunk == last->chunk &&
+        i.microbatch == last->microbatch)
+      at_once[last->id] = at_once[i.id] = true;
+    last = &i;
+  }
+  return at_once;
+}
+
 }  // namespace
 
 /// Step 1: workspaces of kernels, while most memory is free to try algorithms. Step 2: chunks with
@@ -89,6 +105,7 @@ void TrainingDevice<T>::allocate(RankState& r) {
     each.backwards.assign(at_index(schedule_.units), 0);
     each.reductions.assign(at_index(schedule_.units), 0);
   }
+  r.loss_in_backward = backwards_at_once(schedule_.programs[at_index(r.at.pp)]);
   allocate_buffers(r);
   allocate_workspace(r, zero_groups.zero >= 2);
 }

@@ -50,13 +50,8 @@ struct TrainingDevice<T>::RankState {
   std::vector<std::byte*> buffers;  ///< by number of the program's buffers
   std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
   std::byte* workspace = nullptr;
-  struct ForwardPass {
-    int chunk = 0;
-    std::int32_t microbatch = 0;
-    bool operator==(const ForwardPass&) const = default;
-  };
-  std::optional<ForwardPass> last_forward;  ///< whose results the workspace holds
-  T* upstream_gradient = nullptr;           ///< gradient between units of one backward
+  std::vector<bool> loss_in_backward;  ///< by instruction id: ChunkArguments::loss_in_backward
+  T* upstream_gradient = nullptr;      ///< gradient between units of one backward
   Monitor gradient_buffers_monitor;
   std::vector<GradientBuffer> gradient_buffers;  ///< guarded by gradient_buffers_monitor
 

@@ -5,6 +5,7 @@
 #include "runtime/cuda/comm/communicators.hpp"
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/device/resources.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -201,7 +202,7 @@ void LoopbackGroup::enqueue(int member) {
     }
     case Operation::barrier: break;
   }
-  check(cudaGetLastError(), describe(group_, call).c_str());
+  check(take_launch_error(), describe(group_, call).c_str());
 }
 
 class LoopbackCommunicator final : public CallCommunicator {

@@ -41,6 +41,8 @@ void check(cudaError_t status, const char* what) {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  // A GPU that broke: cuBLASLt then merely fails to execute, and any call of CUDA says why.
+  check(cudaFree(nullptr), what);
   throw RunFailure(RunFailure::Kind::defect, fmt::format("{}: cuBLASLt answers with status {}",
                                                          what, static_cast<int>(status)));
 }

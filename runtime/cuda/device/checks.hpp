@@ -9,8 +9,9 @@
 
 namespace echelon::cuda {
 
-/// Throws RunFailure: out_of_memory, or defect with the call and CUDA's reason. `what`: "copy to
-/// the GPU".
+/// Throws RunFailure with the call and CUDA's reason: out_of_memory, environment if the GPU or its
+/// driver is at fault, else defect. cuBLASLt's failures have CUDA's reason if CUDA fails too.
+/// `what`: "copy to the GPU".
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
 

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/comm/element.hpp"
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/threads/failure.hpp"
 
@@ -92,6 +96,29 @@ void clear(const DeviceBuffer& buffer, std::int64_t bytes, cudaStream_t stream) 
   check(cudaMemsetAsync(buffer.as<void>(), 0, static_cast<std::size_t>(bytes), stream),
         "clear memory");
   check(cudaStreamSynchronize(stream), "clear memory");
+}
+
+void fill(const DeviceBuffer& buffer, std::int64_t count, bool wide, cudaStream_t stream) {
+  constexpr std::int64_t kBlock = 1 << 16;  // bytes
+  const std::int64_t width = wide ? bytes_of(Element::f32) : bytes_of(Element::bf16);
+  const DeviceBuffer block = DeviceBuffer::required(kBlock, DeviceBuffer::Where::pinned, "numbers");
+  std::uint32_t state = 12345;
+  for (std::int64_t i = 0; i < kBlock / width; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const float x = static_cast<float>(state >> 8U) / static_cast<float>(1U << 23U) - 1.0F;
+    if (wide) {
+      block.as<float>()[i] = x;
+    } else {
+      block.as<Bfloat16>()[i] = Bfloat16(x);
+    }
+  }
+  for (std::int64_t at = 0; at < count * width; at += kBlock) {
+    const auto part = static_cast<std::size_t>(std::min(kBlock, count * width - at));
+    check(cudaMemcpyAsync(buffer.as<std::byte>() + at, block.as<std::byte>(), part,
+                          cudaMemcpyHostToDevice, stream),
+          "copy numbers to the GPU");
+  }
+  check(cudaStreamSynchronize(stream), "copy numbers to the GPU");
 }
 
 std::vector<DeviceBuffer> zeroed_buffers(std::span<const std::int64_t> sizes, cudaStream_t stream) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/device/resources.hpp"
+#include "runtime/threads/clock.hpp"
 #include "runtime/threads/failure.hpp"
 
 namespace echelon::cuda {
@@ -71,6 +74,78 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
+
+namespace {
+
+/// A GPU that idled raises its clocks within tens of milliseconds.
+/// Source: assumed; measured by none of our runs yet.
+constexpr Seconds kRaisesClocks{0.05};
+constexpr int kWarmRuns = 16;
+/// Rounds over all candidates, of which each has the median of its times: what disturbs the GPU, or
+/// lowers its clocks, meets all of them.
+constexpr int kRounds = 5;
+constexpr int kRunsInARound = 3;
+
+/// Operands of a product, like those of a run: products of zeros draw less power and are faster.
+class TimedOperands {
+ public:
+  TimedOperands(const Product& p, cudaStream_t stream) {
+    const std::int64_t counts[] = {p.m * p.k, p.n * p.k, p.m * p.n, p.m};
+    for (std::size_t i = 0; i < std::size(counts); ++i) {
+      const bool wide = i == kResult && p.wide;
+      const DeviceBuffer& buffer =
+          buffers_.emplace_back(counts[i] * bytes_of(wide ? Element::f32 : Element::bf16));
+      if (!buffer.allocated()) {
+        buffers_.clear();
+        return;
+      }
+      fill(buffer, counts[i], wide, stream);
+    }
+  }
+  [[nodiscard]] bool fit() const { return !buffers_.empty(); }
+  [[nodiscard]] Operands operands() const {
+    void* const d = buffers_[kResult].as<void>();
+    return {buffers_[0].as<void>(), buffers_[1].as<void>(), d, buffers_[3].as<void>(), d};
+  }
+
+ private:
+  static constexpr std::size_t kResult = 2;
+  std::vector<DeviceBuffer> buffers_;
+};
+
+void raise_clocks(const std::function<void()>& run, cudaStream_t stream) {
+  const Seconds begin = steady_now();
+  for (int runs = 0; runs < kWarmRuns || steady_now() - begin < kRaisesClocks; ++runs) {
+    run();
+    if (runs % kWarmRuns == 0) check(cudaStreamSynchronize(stream), "time a product");
+  }
+}
+
+cublasLtMatmulAlgo_t fastest(const std::vector<cublasLtMatmulAlgo_t>& candidates,
+                             const std::function<void(const cublasLtMatmulAlgo_t&)>& run,
+                             cudaStream_t stream) {
+  const EventTimer timer;
+  std::vector<std::vector<Seconds>> times(candidates.size());
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      timer.begin(stream);
+      for (int each = 0; each < kRunsInARound; ++each) run(candidates[i]);
+      timer.end(stream);
+      times[i].push_back(timer.time());
+    }
+  }
+  const auto median = [](std::vector<Seconds>& of) {
+    std::nth_element(of.begin(), of.begin() + kRounds / 2, of.end());
+    return of[kRounds / 2];
+  };
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (median(times[i]) < median(times[best])) best = i;
+  }
+  return candidates[best];
+}
+
+}  // namespace
 
 /// A product in cuBLASLt's description.
 struct Gemm::Made {
@@ -171,6 +246,7 @@ void Gemm::run(const Product& product, const Operands& operands, cudaStream_t st
 }
 
 void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t stream) {
+  bool warm = false;
   for (const Product& product : products) {
     Made& how = made(product);
     if (const auto stored = algorithms_.find(product)) {
@@ -178,43 +254,37 @@ void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t str
       std::memcpy(&how.algorithm, stored->data(), sizeof how.algorithm);
       how.stored = true;
     }
-    time_candidates(how, product, stream);
+    choose(how, product, stream, warm);
   }
 }
 
-/// The fastest of three runs each, after one that is not counted. A stored one is only tried.
-void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
-  const std::int64_t narrow = bytes_of(Element::bf16);
-  const std::int64_t wide = p.wide ? bytes_of(Element::f32) : narrow;
-  const std::int64_t sizes[] = {p.m * p.k * narrow, p.n * p.k * narrow, p.m * p.n * wide,
-                                p.m * narrow};
-  const std::vector<DeviceBuffer> buffers = zeroed_buffers(sizes, stream);
-  if (buffers.empty()) {
+/// A stored algorithm is only tried.
+void Gemm::choose(Made& how, const Product& p, cudaStream_t stream, bool& warm) {
+  const TimedOperands memory(p, stream);
+  if (!memory.fit()) {
     how.algorithm = how.candidates.front();  // a stored one would not have been tried
     return;
   }
-  void* const d = buffers[2].as<void>();
-  const Operands operands{buffers[0].as<void>(), buffers[1].as<void>(), d, buffers[3].as<void>(),
-                          d};
-  if (how.stored && multiply(how, p, operands, how.algorithm, stream) == CUBLAS_STATUS_SUCCESS) {
+  const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return multiply(how, p, memory.operands(), algorithm, stream);
+  };
+  if (how.stored && run(how.algorithm) == CUBLAS_STATUS_SUCCESS) {
     check(cudaStreamSynchronize(stream), "try a product");
     return;
   }
-  const EventTimer timer;
-  Seconds best{std::numeric_limits<double>::infinity()};
-  constexpr int kRuns = 3;
-  for (const cublasLtMatmulAlgo_t& candidate : how.candidates) {
-    if (multiply(how, p, operands, candidate, stream) != CUBLAS_STATUS_SUCCESS) continue;
-    timer.begin(stream);
-    for (int run = 0; run < kRuns; ++run) {
-      check(multiply(how, p, operands, candidate, stream), "time a product");
-    }
-    timer.end(stream);
-    const Seconds time = timer.time();
-    if (time >= best) continue;
-    best = time;
-    how.algorithm = candidate;
+  std::erase_if(how.candidates, [&](const cublasLtMatmulAlgo_t& candidate) {
+    return run(candidate) != CUBLAS_STATUS_SUCCESS;
+  });
+  if (how.candidates.empty()) {
+    throw RunFailure(
+        RunFailure::Kind::defect,
+        fmt::format("no algorithm of cuBLASLt runs a product of {} x {} x {}", p.m, p.n, p.k));
   }
+  if (!std::exchange(warm, true)) {
+    raise_clocks([&] { check(run(how.candidates.front()), "time a product"); }, stream);
+  }
+  how.algorithm = fastest(
+      how.candidates, [&](const auto& each) { check(run(each), "time a product"); }, stream);
   Algorithms::Algorithm chosen{};
   std::memcpy(chosen.data(), &how.algorithm, sizeof chosen);
   algorithms_.keep(p, chosen);

@@ -80,15 +80,16 @@ class Gemm {
 
   /// kWorkspace bytes.
   void use_workspace(void* workspace) { workspace_ = workspace; }
-  /// Chooses algorithms, on its own operands, which are freed again. A product whose operands do
-  /// not fit uses cuBLASLt's first suggestion, as does one that was not named here.
+  /// Chooses algorithms by timing, on its own operands, which are freed again. A product whose
+  /// operands do not fit uses cuBLASLt's first suggestion, as does one that was not named here.
   void select_algorithms(std::span<const Product> products, cudaStream_t stream);
   void run(const Product& product, const Operands& operands, cudaStream_t stream);
 
  private:
   struct Made;
   Made& made(const Product& product);
-  void time_candidates(Made& made, const Product& product, cudaStream_t stream);
+  /// `warm`: the GPU worked until now.
+  void choose(Made& made, const Product& product, cudaStream_t stream, bool& warm);
   cublasStatus_t multiply(const Made& made, const Product& product, const Operands& operands,
                           const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/cuda/kernels/shared.cuh"
 
 namespace echelon::cuda {
@@ -228,7 +229,7 @@ inline bool register_kernel(const void* kernel) {
 template <auto kernel>
 inline const bool kRegistered = register_kernel(reinterpret_cast<const void*>(kernel));
 
-/// A failed launch leaves its error for cudaGetLastError(). A grid without blocks is not launched.
+/// A failed launch leaves its error for take_launch_error(). A grid without blocks is not launched.
 template <auto kernel, class... Arguments>
 void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             Arguments... arguments) {
@@ -239,15 +240,15 @@ void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
 #endif
   constexpr std::size_t kUnasked = 48 * 1024;
   if (shared_bytes > kUnasked) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(shared_bytes));
+    note_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes)));
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchKernelEx(&config, kernel, arguments...);
+  note_launch(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
 }  // namespace echelon::cuda

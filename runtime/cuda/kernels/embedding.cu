@@ -1,9 +1,15 @@
-#include "runtime/cuda/kernels/common.cuh"
+#include <algorithm>
+
+#include "runtime/cuda/kernels/columns.cuh"
 
 namespace echelon::cuda {
 namespace {
 
 constexpr int kEmbeddingThreads = 256;
+/// Enough for all multiprocessors, few enough that those of few distinct tokens end at once.
+constexpr std::int64_t kTokenBlocks = 4096;
+/// Rows that a token has in a batch, about: a block then has one token.
+constexpr std::int64_t kRowsOfToken = 4;
 
 /// Block x: a row; y: a part of its columns.
 template <class T, bool vectorized>
@@ -19,51 +25,40 @@ __global__ void embed(const std::int32_t* tokens, const T* weight, T* y, std::in
   store<n, vectorized>(y + row * width + i, v, width - i);
 }
 
-__global__ void clear(std::int32_t* x, std::int64_t count) {
-  const std::int64_t i = thread_of_grid();
-  if (i < count) x[i] = 0;
-}
-
-/// Warp: a row. next[row]: the next row with the same token, or −1; preceded[next[row]] = 1.
-__global__ void chain_equal_tokens(const std::int32_t* tokens, std::int32_t* next,
-                                   std::int32_t* preceded, std::int64_t rows) {
-  const std::int64_t row = thread_of_grid() / 32;
-  if (row >= rows) return;
-  const std::int32_t token = tokens[row];
-  std::int64_t found = -1;
-  for (std::int64_t begin = row + 1; begin < rows && found < 0; begin += 32) {
-    const std::int64_t other = begin + lane_index();
-    const unsigned same = __ballot_sync(0xffffffffU, other < rows && tokens[other] == token);
-    if (same != 0) found = begin + __ffs(static_cast<int>(same)) - 1;
-  }
-  if (lane_index() != 0) return;
-  next[row] = static_cast<std::int32_t>(found);
-  if (found >= 0) preceded[found] = 1;
-}
-
-/// Block x: the first row with its token; y: a part of the columns. Adds up all rows with the
-/// token, in their order, and then to the gradient.
+/// Block x: every so many distinct tokens; y: a part of the columns. Adds up the rows with a token,
+/// eight at a time, and adds the sum to the gradient.
 template <class T, bool vectorized>
-__global__ void add_chain(const std::int32_t* tokens, const T* dy, float* dweight,
-                          const std::int32_t* next, const std::int32_t* preceded,
-                          std::int64_t width, std::int64_t first, std::int64_t count) {
+__global__ void add_token_rows(const std::int32_t* tokens, const std::int32_t* token_rows,
+                               const T* dy, float* dweight, std::int64_t rows, std::int64_t width,
+                               std::int64_t first, std::int64_t count) {
   constexpr int n = kPack<T>;
-  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
-  const std::int64_t token = tokens[blockIdx.x] - first;
-  if (i >= width || token < 0 || token >= count || preceded[blockIdx.x] != 0) return;
-  Pack<n> sums{};
-  for (std::int64_t row = blockIdx.x; row >= 0;) {
-    const std::int64_t following = next[row];  // requested before the wait for the row
-    const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
+  SharedMemory shared;
+  const auto memory = shared.allocate<float>(kColumnsOfBlock * kRowsOfBlock * n);
+  const std::int32_t* const begins = token_rows + 1;
+  const std::int32_t* const sorted = token_rows + rows + 2;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * kColumnsOfBlock + threadIdx.x) * n;
+  for (std::int64_t each = blockIdx.x; each < token_rows[0]; each += gridDim.x) {
+    const std::int64_t end = begins[each + 1];
+    const std::int64_t token = tokens[sorted[begins[each]]] - first;
+    if (token < 0 || token >= count) continue;
+    Pack<n> sums{};
+    if (i < width) {
+      for (std::int64_t at = begins[each] + threadIdx.y; at < end; at += kRowsOfBlock) {
+        const Pack<n> d = load<n, vectorized>(dy + sorted[at] * width + i, width - i);
 #pragma unroll
-    for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
-    row = following;
+        for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
+      }
+    }
+    sum_of_rows(sums, memory);
+    if (threadIdx.y == 0 && i < width) {
+      float* const to = dweight + token * width + i;
+      Pack<n> sum = load<n, vectorized>(to, width - i);
+#pragma unroll
+      for (int j = 0; j < n; ++j) sum.at[j] += sums.at[j];
+      store<n, vectorized>(to, sum, width - i);
+    }
+    __syncthreads();  // the next token's sums take the same memory
   }
-  float* const to = dweight + token * width + i;
-  Pack<n> sum = load<n, vectorized>(to, width - i);
-#pragma unroll
-  for (int j = 0; j < n; ++j) sum.at[j] += sums.at[j];
-  store<n, vectorized>(to, sum, width - i);
 }
 
 }  // namespace
@@ -82,33 +77,27 @@ void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weigh
   });
 }
 
-std::int64_t embedding_backward_workspace(std::int64_t rows) { return 2 * rows; }
-
 template <class T>
-void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, float* dweight,
-                        std::int32_t* workspace, std::int64_t rows, std::int64_t width,
+void embedding_backward(Stream stream, const std::int32_t* tokens, const std::int32_t* token_rows,
+                        const T* dy, float* dweight, std::int64_t rows, std::int64_t width,
                         std::int64_t first, std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   constexpr std::int64_t n = kPack<D>;
-  std::int32_t* const next = workspace;
-  std::int32_t* const preceded = workspace + rows;
-  launch<clear>(stream, grid_of(ceil_div(rows, kEmbeddingThreads)), kEmbeddingThreads, 0, preceded,
-                rows);
-  launch<chain_equal_tokens>(stream, grid_of(ceil_div(rows * 32, kEmbeddingThreads)),
-                             kEmbeddingThreads, 0, tokens, next, preceded, rows);
-  const unsigned threads = threads_for(ceil_div(width, n), kEmbeddingThreads);
+  const dim3 blocks = grid_of(std::min(ceil_div(rows, kRowsOfToken), kTokenBlocks),
+                              ceil_div(width, kColumnsOfBlock * n));
+  constexpr std::size_t kShared = kColumnsOfBlock * kRowsOfBlock * n * sizeof(float);
   with_flag(aligned(dy, dweight) && width % n == 0, [&](auto vectorized) {
-    launch<add_chain<D, vectorized.value>>(stream, grid_of(rows, ceil_div(width, threads * n)),
-                                           threads, 0, tokens, on_device(dy), dweight, next,
-                                           preceded, width, first, count);
+    launch<add_token_rows<D, vectorized.value>>(stream, blocks, dim3(kColumnsOfBlock, kRowsOfBlock),
+                                                kShared, tokens, token_rows, on_device(dy), dweight,
+                                                rows, width, first, count);
   });
 }
 
-#define ECHELON_EMBEDDING(T)                                                                   \
-  template void embedding_forward<T>(Stream, const std::int32_t*, const T*, T*, std::int64_t,  \
-                                     std::int64_t, std::int64_t, std::int64_t);                \
-  template void embedding_backward<T>(Stream, const std::int32_t*, const T*, float*,           \
-                                      std::int32_t*, std::int64_t, std::int64_t, std::int64_t, \
+#define ECHELON_EMBEDDING(T)                                                                      \
+  template void embedding_forward<T>(Stream, const std::int32_t*, const T*, T*, std::int64_t,     \
+                                     std::int64_t, std::int64_t, std::int64_t);                   \
+  template void embedding_backward<T>(Stream, const std::int32_t*, const std::int32_t*, const T*, \
+                                      float*, std::int64_t, std::int64_t, std::int64_t,           \
                                       std::int64_t);
 ECHELON_EMBEDDING(float)
 ECHELON_EMBEDDING(Bfloat16)

@@ -3,7 +3,7 @@
 // pointers are the device's.
 //
 // Every function enqueues its kernels on a stream and returns. A failed launch leaves its error for
-// cudaGetLastError(). Workspaces are counted in floats, belong to the caller, and are free again
+// take_launch_error(). Workspaces are counted in floats, belong to the caller, and are free again
 // when the stream has passed. Every result depends on shapes alone: the same bits on every run and
 // every device, no atomics. Arithmetic is in float.
 #pragma once
@@ -31,7 +31,7 @@ template <class... Pointers>
 
 /// Loads all kernels onto the calling thread's device. CUDA otherwise loads a kernel at its first
 /// launch and may then wait for the device, on which kernels may wait for others. Source: CUDA
-/// programming guide, "Lazy Loading". Failures are left for cudaGetLastError().
+/// programming guide, "Lazy Loading". Failures are left for take_launch_error().
 void load_kernels();
 
 // ---- Norms, with the sum that precedes them (norms_forward.cu, norms_backward.cu)
@@ -123,13 +123,10 @@ template <class T>
 void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weight, T* y,
                        std::int64_t rows, std::int64_t width, std::int64_t first,
                        std::int64_t count);
-/// In numbers of 32 bits.
-[[nodiscard]] std::int64_t embedding_backward_workspace(std::int64_t rows);
-/// Finds equal tokens with at most rows² / 2 comparisons, 32 at once; rows of one token are added
-/// one after the other.
+/// `token_rows`: of the tokens (TokenRows::group). Rows of one token are added eight at a time.
 template <class T>
-void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, float* dweight,
-                        std::int32_t* workspace, std::int64_t rows, std::int64_t width,
+void embedding_backward(Stream stream, const std::int32_t* tokens, const std::int32_t* token_rows,
+                        const T* dy, float* dweight, std::int64_t rows, std::int64_t width,
                         std::int64_t first, std::int64_t count);
 
 /// The CPU's logits_max and logits_sums in one pass: the sums are those of this part's own max.

@@ -5,7 +5,7 @@ namespace echelon::cuda {
 void load_kernels() {
   for (const void* kernel : all_kernels()) {
     cudaFuncAttributes attributes{};
-    cudaFuncGetAttributes(&attributes, kernel);
+    note_launch(cudaFuncGetAttributes(&attributes, kernel));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/cuda/measure/measure_parts.hpp"
 #include "runtime/measure/parts.hpp"
 #include "runtime/threads/clock.hpp"
@@ -25,29 +26,6 @@ Seconds Stopwatch::for_next() const {
 
 bool Stopwatch::over() const { return steady_now() - begin_ > 1.5 * max_time_; }
 
-void fill(const DeviceBuffer& buffer, std::int64_t count, bool wide, cudaStream_t stream) {
-  constexpr std::int64_t kBlock = 1 << 16;  // bytes
-  const std::int64_t width = wide ? bytes_of(Element::f32) : bytes_of(Element::bf16);
-  const DeviceBuffer block = DeviceBuffer::required(kBlock, DeviceBuffer::Where::pinned, "numbers");
-  std::uint32_t state = 12345;
-  for (std::int64_t i = 0; i < kBlock / width; ++i) {
-    state = state * 1664525U + 1013904223U;
-    const float x = static_cast<float>(state >> 8U) / static_cast<float>(1U << 23U) - 1.0F;
-    if (wide) {
-      block.as<float>()[i] = x;
-    } else {
-      block.as<Bfloat16>()[i] = Bfloat16(x);
-    }
-  }
-  for (std::int64_t at = 0; at < count * width; at += kBlock) {
-    const auto part = static_cast<std::size_t>(std::min(kBlock, count * width - at));
-    check(cudaMemcpyAsync(buffer.as<std::byte>() + at, block.as<std::byte>(), part,
-                          cudaMemcpyHostToDevice, stream),
-          "copy numbers to the GPU");
-  }
-  check(cudaStreamSynchronize(stream), "copy numbers to the GPU");
-}
-
 Seconds time_on(cudaStream_t stream, Seconds budget, const std::function<void()>& act) {
   const EventTimer timer;
   const auto batch = [&](int runs) {
@@ -68,7 +46,7 @@ Seconds time_on(cudaStream_t stream, Seconds budget, const std::function<void()>
          times.size() < kMaxRepeats) {
     times.push_back(batch(runs));
   }
-  check(cudaGetLastError(), "launch a kernel");
+  check(take_launch_error(), "launch a kernel");
   return undisturbed(std::move(times));
 }
 

@@ -28,10 +28,6 @@ class Stopwatch {
   Seconds max_time_;
 };
 
-/// Fills the block with numbers like a model's activations, in bf16 for bf16 operands: products of
-/// zeros draw less power, and so run faster.
-void fill(const DeviceBuffer& buffer, std::int64_t count, bool wide, cudaStream_t stream);
-
 /// Device time of `act`, which enqueues work on the stream: the lowest decile of batches of a
 /// millisecond or more each, after a run that is not counted.
 [[nodiscard]] Seconds time_on(cudaStream_t stream, Seconds budget,

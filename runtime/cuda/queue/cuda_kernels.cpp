@@ -205,13 +205,13 @@ void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight,
 
 void CudaKernels::embedding_backward(const std::int32_t* tokens, Rows<T> dy, float* dweight,
                                      std::int64_t first, std::int64_t count) {
+  const std::int32_t* const token_rows = processor_.token_rows(tokens);
   enqueue(
       [&](cudaStream_t on) {
-        cuda::embedding_backward<T>(on, tokens, dy.data, dweight,
-                                    scratch<std::int32_t>(embedding_backward_workspace(dy.rows)),
-                                    dy.rows, dy.width, first, count);
+        cuda::embedding_backward<T>(on, tokens, token_rows, dy.data, dweight, dy.rows, dy.width,
+                                    first, count);
       },
-      tokens, dy, dweight, first, count);
+      tokens, token_rows, dy, dweight, first, count);
 }
 
 void CudaKernels::logits_partials(const Logits<T>& l, float* max, float* sums) {

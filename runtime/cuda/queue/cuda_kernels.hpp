@@ -12,6 +12,7 @@
 #include "runtime/backend/kernels.hpp"
 #include "runtime/cuda/attention/attention.hpp"
 #include "runtime/cuda/gemm/gemm.hpp"
+#include "runtime/cuda/kernels/token_rows.hpp"
 #include "runtime/cuda/queue/cuda_processor.hpp"
 #include "runtime/cuda/queue/graph_cache.hpp"
 
@@ -88,6 +89,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
     float* table = nullptr;
   };
   std::map<int, Rotation> rotations_;  ///< by head dimension
+  TokenRows token_rows_;
   std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of a step
   std::int64_t staging_bytes_ = 0;     ///< of each
   std::size_t uploads_ = 0;

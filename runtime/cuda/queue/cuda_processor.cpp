@@ -8,6 +8,8 @@
 #include "core/base/expects.hpp"
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
+#include "runtime/cuda/kernels/token_rows.hpp"
 #include "runtime/cuda/queue/cuda_kernels.hpp"
 #include "runtime/threads/clock.hpp"
 
@@ -25,7 +27,7 @@ CudaProcessor::CudaProcessor(RunThreads& run_threads, int rank, int device, Algo
     : run_threads_(run_threads), rank_(rank), device_(device) {
   use_device(device_);
   load_kernels();
-  check(cudaGetLastError(), "load kernels");
+  check(take_launch_error(), "load kernels");
   int last = 0;
   int first = 0;
   check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");
@@ -80,16 +82,20 @@ Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
 /// The compute queue computes, and the reduce queue adds up squares and gradients.
 void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   use_device(device_);
+  memory_ = &memory;
   memory.count(&MemoryBreakdown::context, context_);
   memory.count(&MemoryBreakdown::communication, communicators_);
   const Bytes beside = memory_of_device().used - memory.held().total();
   for (const ChunkSpec& spec : chunks) {
-    batch_bytes_ = 2 * std::int64_t{spec.sequence} * spec.microbatch * bytes_of(Element::i32);
+    const std::int64_t rows = std::int64_t{spec.sequence} * spec.microbatch;
+    batch_bytes_ = 2 * rows * bytes_of(Element::i32);
+    if (spec.embedding) token_rows_bytes_ = token_rows_count(rows) * bytes_of(Element::i32);
   }
   for (const Queue queue : {Queue::compute, Queue::reduce}) {
     queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
   }
   check(cudaDeviceSynchronize(), "prepare the GPU");
+  check(take_launch_error(), "start a kernel");
   // Memory that libraries allocated meanwhile. Ranks that share a GPU are prepared one by one.
   const Bytes loaded = memory_of_device().used - memory.held().total() - beside;
   memory.count(&MemoryBreakdown::context, std::max(Bytes{}, loaded));
@@ -117,10 +123,34 @@ void CudaProcessor::prepare_events(const Program& program) {
   const auto loads = std::count_if(program.instructions.begin(), program.instructions.end(),
                                    [](const Instruction& i) { return i.op == Op::load_batch; });
   queues_[static_cast<std::size_t>(Queue::host)]->reserve_uploads(static_cast<std::size_t>(loads),
-                                                                  batch_bytes_);
+                                                                  batch_bytes_ + token_rows_bytes_);
+  prepare_token_rows(program);
   began_.assign(count, 0);
   compute().graph_cache().reset(count, chosen_graph_use());
   ended_.assign(count, 0);
+}
+
+/// As many as the program's buffers of batches.
+void CudaProcessor::prepare_token_rows(const Program& program) {
+  token_rows_.clear();
+  token_rows_of_.clear();
+  if (token_rows_bytes_ == 0) return;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.kind != BufferKind::batch) continue;
+    token_rows_.push_back(DeviceBuffer::required(token_rows_bytes_, DeviceBuffer::Where::device,
+                                                 "the rows of a batch by token"));
+    memory_->count(&MemoryBreakdown::workspace, Bytes{static_cast<double>(token_rows_bytes_)});
+  }
+}
+
+std::int32_t* CudaProcessor::token_rows_for(const void* batch) {
+  const auto [place, is_new] = token_rows_of_.try_emplace(batch, token_rows_of_.size());
+  EXPECTS(place->second < token_rows_.size(), "as many batches as the program has buffers for");
+  return token_rows_[place->second].as<std::int32_t>();
+}
+
+const std::int32_t* CudaProcessor::token_rows(const void* batch) const {
+  return token_rows_[token_rows_of_.at(batch)].as<std::int32_t>();
 }
 
 std::size_t CudaProcessor::time_mark(cudaStream_t stream) {
@@ -132,6 +162,7 @@ std::size_t CudaProcessor::time_mark(cudaStream_t stream) {
 void CudaProcessor::begin_step(const Program& program, bool timed, bool repeatable) {
   use_device(device_);
   if (program_ != &program) prepare_events(program);
+  make_graphs();
   for (const auto& queue : queues_) queue->begin_step(repeatable);
   timed_ = timed;
   if (!timed) return;
@@ -179,6 +210,17 @@ void CudaProcessor::end_step(StepTimes* times) {
   };
   run_threads_.poll(all_over, [&] { return unfinished(); });
   if (times != nullptr) fill(*times);
+}
+
+/// The step before is over, so nothing runs on the device.
+void CudaProcessor::make_graphs() {
+  const Bytes taken = compute().graph_cache().make_graphs(stream(Queue::compute));
+  if (memory_ != nullptr) memory_->count(&MemoryBreakdown::context, taken);
+}
+
+GraphsMade CudaProcessor::graphs() const {
+  const GraphCache& cache = compute().graph_cache();
+  return {cache.graphs(), cache.memory()};
 }
 
 Seconds CudaProcessor::time_of(std::size_t time_mark) const {

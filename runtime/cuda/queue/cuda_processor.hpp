@@ -5,6 +5,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,12 @@ namespace echelon::cuda {
 
 class CudaKernels;
 
+/// CUDA graphs, and the device memory they take.
+struct GraphsMade {
+  std::size_t count = 0;
+  Bytes memory;
+};
+
 /// One event per instruction marks its completion; in measured steps pairs of timing events give
 /// its start and end. All are created before they are needed: no allocation happens in a step,
 /// except the first measured one.
@@ -33,6 +40,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
   [[nodiscard]] const Attention& attention() const;
+  [[nodiscard]] GraphsMade graphs() const;
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
   /// GPU memory already in use, for the rank's memory account: by CUDA and its libraries, and by
   /// the communicators.
@@ -67,6 +75,13 @@ class CudaProcessor final : public Processor<Bfloat16> {
     return *queues_[static_cast<std::size_t>(Queue::compute)];
   }
   void prepare_events(const Program& program);
+  void prepare_token_rows(const Program& program);
+  /// Where the rows of a batch go, by token (TokenRows), which lies at `batch`.
+  [[nodiscard]] std::int32_t* token_rows_for(const void* batch);
+  /// Where they are.
+  [[nodiscard]] const std::int32_t* token_rows(const void* batch) const;
+  /// Of what the step before captured.
+  void make_graphs();
   [[nodiscard]] std::size_t time_mark(cudaStream_t stream);
   [[nodiscard]] Seconds time_of(std::size_t time_mark) const;
   void fill(StepTimes& times) const;
@@ -83,7 +98,11 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::optional<DeviceBuffer> staging_;  ///< pinned, for read and write
   Bytes context_;
   Bytes communicators_;
-  std::int64_t batch_bytes_ = 0;  ///< tokens and targets of a microbatch
+  Memory* memory_ = nullptr;           ///< the rank's account, while it trains
+  std::int64_t batch_bytes_ = 0;       ///< tokens and targets of a microbatch
+  std::int64_t token_rows_bytes_ = 0;  ///< 0: the embedding is not here
+  std::vector<DeviceBuffer> token_rows_;
+  std::map<const void*, std::size_t> token_rows_of_;  ///< by batch
 
   const Program* program_ = nullptr;
   std::vector<Event> done_events_;  ///< by id; of those that others wait for, and each queue's last

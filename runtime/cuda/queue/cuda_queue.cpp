@@ -5,6 +5,7 @@
 #include "core/base/expects.hpp"
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/cuda/queue/cuda_kernels.hpp"
 #include "runtime/model/rotary.hpp"
 
@@ -31,7 +32,6 @@ std::int64_t workspace_of(const ChunkSpec& spec) {
     need(kFloat * bias_gradient_workspace(s.rows, width));
   }
   if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
-  if (spec.embedding) need(kFloat * embedding_backward_workspace(s.rows));
   return max_bytes;
 }
 
@@ -101,7 +101,7 @@ void CudaKernels::begin(const Instruction& i) {
 
 WithinTimes CudaKernels::end(const Instruction& i) {
   graph_cache_.end(stream());
-  check(cudaGetLastError(), "start a kernel");
+  check(take_launch_error(), "start a kernel");
   if (timed_) processor_.ended_[i.id] = processor_.time_mark(stream());
   if (processor_.awaited_[i.id]) {
     check(cudaEventRecord(processor_.done_events_[i.id].get(), stream()), "record an event");
@@ -149,6 +149,14 @@ void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
   std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
   check(cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                         stream()),
+        "copy to the GPU");
+  const std::int64_t grouped_bytes = processor_.token_rows_bytes_;
+  if (bytes != processor_.batch_bytes_ || grouped_bytes == 0) return;
+  auto* const grouped = reinterpret_cast<std::int32_t*>(pinned + bytes);
+  const auto rows = static_cast<std::size_t>(bytes / 2 / bytes_of(Element::i32));
+  token_rows_.group({reinterpret_cast<const std::int32_t*>(pinned), rows}, grouped);
+  check(cudaMemcpyAsync(processor_.token_rows_for(to), grouped,
+                        static_cast<std::size_t>(grouped_bytes), cudaMemcpyHostToDevice, stream()),
         "copy to the GPU");
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/cuda/queue/graph_cache.hpp"
 
+#include <algorithm>
+#include <mutex>
 #include <string_view>
 
 #include "runtime/cuda/device/checks.hpp"
@@ -8,6 +10,9 @@
 
 namespace echelon::cuda {
 
+void GraphCache::Destroy::operator()(CUgraph_st* graph) const {
+  static_cast<void>(cudaGraphDestroy(graph));
+}
 void GraphCache::Destroy::operator()(CUgraphExec_st* graph) const {
   static_cast<void>(cudaGraphExecDestroy(graph));
 }
@@ -17,7 +22,9 @@ void GraphCache::reset(std::size_t instructions, Use use) {
   use_ = use;
   entries_.clear();
   entries_.resize(instructions);
+  captured_.clear();
   graphs_ = 0;
+  memory_ = {};
 }
 
 bool GraphCache::pays(const Entry& entry) const {
@@ -55,18 +62,42 @@ void GraphCache::record_device_time(std::uint32_t id, Seconds device) {
 
 /// The captured calls are on the stream already, so nothing is lost if no graph results.
 void GraphCache::finish_capture(Entry& entry) {
-  cudaGraph_t recorded = nullptr;
-  cudaGraphExec_t made = nullptr;
+  cudaGraph_t captured = nullptr;
   const bool repeatable = hash_ == entry.hash && !entry.capture_disabled;
-  const bool ended = cudaStreamEndCapture(capture_stream_.get(), &recorded) == cudaSuccess;
-  if (ended && repeatable && cudaGraphInstantiate(&made, recorded, 0) == cudaSuccess) {
-    entry.graph.reset(made);
-    ++graphs_;
+  const bool ended = cudaStreamEndCapture(capture_stream_.get(), &captured) == cudaSuccess;
+  entry.captured.reset(captured);
+  if (ended && repeatable) {
+    captured_.push_back(id_);
   } else {
     static_cast<void>(cudaGetLastError());
+    entry.captured.reset();
     entry.capture_disabled = true;
   }
-  if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+}
+
+Bytes GraphCache::make_graphs(cudaStream_t stream) {
+  if (captured_.empty()) return {};
+  static std::mutex one_at_a_time;  // ranks that share a GPU: what they take is told apart
+  const std::lock_guard lock(one_at_a_time);
+  const Bytes before = memory_of_device().used;
+  for (const std::uint32_t id : captured_) {
+    Entry& entry = entries_[id];
+    cudaGraphExec_t made = nullptr;
+    if (cudaGraphInstantiate(&made, entry.captured.get(), 0) == cudaSuccess) {
+      entry.graph.reset(made);
+      ++graphs_;
+      check(cudaGraphUpload(made, stream), "upload a graph");
+      check(cudaStreamSynchronize(stream), "upload a graph");
+    } else {
+      static_cast<void>(cudaGetLastError());
+      entry.capture_disabled = true;
+    }
+    entry.captured.reset();
+  }
+  captured_.clear();
+  const Bytes taken = std::max(Bytes{}, memory_of_device().used - before);
+  memory_ += taken;
+  return taken;
 }
 
 void GraphCache::end(cudaStream_t stream) {

@@ -19,7 +19,9 @@ namespace echelon::cuda {
 /// After two steps with identical calls an instruction is captured as a CUDA graph in the third and
 /// replayed from then on: one driver call instead of one per kernel. This pays where the host takes
 /// more than half as long to enqueue the calls as the device to execute them, since then the host
-/// may fall behind. Calls are compared by a hash, which is computed in every step.
+/// may fall behind. Calls are compared by a hash, which is computed in every step. Graphs are
+/// instantiated and uploaded between steps: both may wait for the device, on which kernels of NCCL
+/// may wait for a rank whose host waits the same way.
 class GraphCache {
  public:
   enum class Use : std::uint8_t { where_it_pays, always, never };
@@ -35,7 +37,11 @@ class GraphCache {
   void disable_capture();
   /// Device time of the instruction in a measured step.
   void record_device_time(std::uint32_t id, Seconds device);
+  /// Makes the graphs that the step captured, on an idle device. Returns the device memory they
+  /// take.
+  Bytes make_graphs(cudaStream_t stream);
   [[nodiscard]] std::size_t graphs() const { return graphs_; }
+  [[nodiscard]] Bytes memory() const { return memory_; }  ///< of the device, taken by all graphs
 
   /// Whether calls are enqueued on the stream, and the stream that captures them as well (null:
   /// none).
@@ -51,6 +57,7 @@ class GraphCache {
  private:
   enum class Mode : std::uint8_t { outside, direct, capture, replay };
   struct Destroy {
+    void operator()(CUgraph_st* graph) const;
     void operator()(CUgraphExec_st* graph) const;
   };
   struct Entry {
@@ -59,6 +66,7 @@ class GraphCache {
     bool capture_disabled = false;
     Seconds host;
     Seconds device;
+    std::unique_ptr<CUgraph_st, Destroy> captured;  ///< until make_graphs()
     std::unique_ptr<CUgraphExec_st, Destroy> graph;
   };
   [[nodiscard]] bool pays(const Entry& entry) const;
@@ -100,8 +108,10 @@ class GraphCache {
 
   OwnStream capture_stream_;  ///< only for capture
   Use use_ = Use::where_it_pays;
-  std::vector<Entry> entries_;  ///< by id
+  std::vector<Entry> entries_;           ///< by id
+  std::vector<std::uint32_t> captured_;  ///< ids
   std::size_t graphs_ = 0;
+  Bytes memory_;
   Mode mode_ = Mode::outside;
   std::uint32_t id_ = 0;
   std::uint64_t hash_ = 0;

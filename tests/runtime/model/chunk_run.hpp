@@ -35,7 +35,7 @@ struct ChunkRun {
   int units = 1;
   std::vector<Recompute> recompute = {Recompute::none};  ///< of the model's layers, repeated
   bool halves = false;                                   ///< backward_input, then backward_weight
-  bool at_once = false;  ///< each backward right after its forward, whose logits it reuses
+  bool at_once = false;  ///< each backward right after its forward: head and loss run in it
   int samples = 2;
   int sequence = 8;
   int microbatches = 2;
@@ -166,11 +166,13 @@ class ChunkOnRank {
     check();
     return loss;
   }
-  void backward(int m, ChunkOnRank* before, ChunkOnRank* after) {
+  /// Σ cross entropy, if the forward left it.
+  double backward(int m, ChunkOnRank* before, ChunkOnRank* after) {
+    double loss = 0;
     for (int unit = run_.units - 1; unit >= 0; --unit) {
       ChunkArguments<T> p = args(m, unit, before);
-      p.logits_kept = run_.at_once && unit == run_.units - 1;
-      if (!p.logits_kept) workspace_.forget();
+      workspace_.forget();
+      p.loss = &loss;
       p.gradient = running_[std::size_t(m)].template as<T>();
       if (after != nullptr) {
         p.output_gradient = after->running_[std::size_t(m)].template as<T>();
@@ -182,6 +184,7 @@ class ChunkOnRank {
       }
     }
     check();
+    return loss;
   }
   void backward_weight(int m, ChunkOnRank* before) {
     for (int unit = run_.units - 1; unit >= 0; --unit) {
@@ -267,6 +270,7 @@ class ChunkOnRank {
     p.saved = saved_[at].data();
     p.weight_inputs = weight_inputs_[at].data();
     p.workspace = workspace_.data();
+    p.loss_in_backward = run_.at_once;
     p.loss_scale = 1.0 / static_cast<double>(run_.microbatches * chunk_.shape().rows);
     return p;
   }
@@ -301,7 +305,8 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
       return c < 0 || c >= run.chunks ? nullptr : &chain[std::size_t(c)];
     };
     const auto backward = [&](int m) {
-      for (int c = run.chunks - 1; c >= 0; --c) at(c)->backward(m, at(c - 1), at(c + 1));
+      for (int c = run.chunks - 1; c >= 0; --c)
+        losses[std::size_t(rank)] += at(c)->backward(m, at(c - 1), at(c + 1));
     };
     for (int m = 0; m < run.microbatches; ++m) {
       for (int c = 0; c < run.chunks; ++c)

@@ -107,6 +107,27 @@ TEST_CASE("a variable with an invalid value ends the run before its first step")
   }
 }
 
+TEST_CASE("a report counts CUDA graphs, and their memory as CUDA context") {
+  const auto with_graphs = [](const char* use) {
+    setenv("ECHELON_CUDA_GRAPHS", use, 1);
+    standins::start(gpus(1));
+    const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(5), with_gpus());
+    unsetenv("ECHELON_CUDA_GRAPHS");
+    standins::check_nothing_left();
+    REQUIRE(ran.exit_code() == 0);
+    REQUIRE(ran.report.measured.has_value());
+    return ran.report;
+  };
+  const RunReport plain = with_graphs("never");
+  const RunReport graphed = with_graphs("always");
+  CHECK(plain.environment.count("cuda graphs") == 0);
+  REQUIRE(graphed.environment.count("cuda graphs") == 1);
+  CHECK(lacks(graphed.environment.at("cuda graphs"), "4 (") == "");
+  const Bytes more = graphed.measured->stages[0].context - plain.measured->stages[0].context;
+  CHECK(more > 64_KiB);  // a page for each kernel of the four graphs, by the stand-in
+  CHECK(more < 4_MiB);
+}
+
 /// A run on two GPUs, of which the second fails in the middle.
 Ran run_with_failure(standins::Failure::Kind kind, const PlanFile& plan, std::int64_t steps,
                      Seconds deadline) {

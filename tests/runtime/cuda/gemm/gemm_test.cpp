@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "runtime/threads/failure.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/numbers.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 namespace echelon {
 namespace {
@@ -122,6 +124,71 @@ TEST_CASE("algorithms are chosen once and kept in a file") {
     CHECK_FALSE(reread.find(cuda::input_product(16, 32, 64)).has_value());
   }
   standins::check_nothing_left();
+}
+
+/// The number of parts in which the algorithm sums that is chosen on such a machine.
+std::uint64_t chosen_parts(const standins::Settings& machine) {
+  const Product product = cuda::forward_product(16, 32, 64);
+  standins::start(machine);
+  std::uint64_t parts = 0;
+  {
+    cuda::Algorithms algorithms("");
+    Rig rig(algorithms);
+    rig.gemm().select_algorithms(std::vector<Product>{product}, rig.stream());
+    parts = algorithms.find(product).value()[1];  // the stand-in's second word
+  }
+  standins::check_nothing_left();
+  return parts;
+}
+
+TEST_CASE("algorithms are timed on numbers like those of a run, not on zeros") {
+  const int before = standins::counts().products_of_zeros;
+  CHECK(chosen_parts({}) > 0);
+  CHECK(standins::counts().products_of_zeros == before);
+}
+
+TEST_CASE("the fastest algorithm is chosen by a GPU whose clocks rise, fall and stumble") {
+  const auto with = [](std::function<double(int, int)> time) {
+    standins::Settings machine;
+    machine.product_time = std::move(time);
+    return chosen_parts(machine);
+  };
+  const auto speed = [](int parts) { return parts == 2 ? 1.0 : 1.2; };
+  CHECK(with([&](int parts, int) { return speed(parts); }) == 2);
+  // The first products are slow: clocks are low until the GPU works.
+  CHECK(with([&](int parts, int before) { return speed(parts) * (before < 8 ? 3 : 1); }) == 2);
+  // One product in twelve is disturbed, whichever algorithm it has.
+  for (int at = 0; at < 12; ++at) {
+    INFO("disturbed: " << at);
+    CHECK(with([&](int parts, int before) {
+            return speed(parts) * (before % 12 == at ? 10 : 1);
+          }) == 2);
+  }
+}
+
+TEST_CASE("a product on a GPU that broke names the GPU, not cuBLASLt") {
+  standins::Settings machine;
+  machine.broken_product = 0;
+  standins::start(machine);
+  {
+    cuda::Algorithms algorithms("");
+    Rig rig(algorithms);
+    Block<Bfloat16> x(16 * 32), w(64 * 32), y(16 * 64);
+    x.fill(1), w.fill(2);
+    const auto run = [&] {
+      rig.gemm().run(cuda::forward_product(16, 32, 64),
+                     {w.data(), x.data(), y.data(), nullptr, nullptr}, rig.stream());
+    };
+    try {
+      run();
+      FAIL("nothing was thrown");
+    } catch (const RunFailure& failure) {
+      CHECK(failure.kind() == RunFailure::Kind::environment);
+      CHECK(test::lacks(failure.what(), "multiply matrices: CUDA says uncorrectable ECC error") ==
+            "");
+    }
+  }
+  standins::start({});
 }
 
 TEST_CASE("unusable algorithms in a file are chosen again") {

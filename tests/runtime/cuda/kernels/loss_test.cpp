@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <numeric>
+
 #include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/kernels/token_rows.hpp"
 #include "tests/runtime/cpu/kernel_numbers.hpp"
 #include "tests/runtime/cuda/kernels/kernel_runs.hpp"
 #include "tests/runtime/cuda/kernels/memory.hpp"
@@ -186,12 +190,13 @@ std::vector<float> embedded_back(const std::vector<std::int32_t>& tokens, const 
                                  std::int64_t width, std::int64_t first, std::int64_t count,
                                  std::size_t shift) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
-  Memory<std::int32_t> drawn(tokens),
-      workspace(static_cast<std::size_t>(cuda::embedding_backward_workspace(rows)));
+  std::vector<std::int32_t> grouped(static_cast<std::size_t>(cuda::token_rows_count(rows)));
+  cuda::TokenRows().group(tokens, grouped.data());
+  Memory<std::int32_t> drawn(tokens), token_rows(grouped);
   Memory<T> slope(dy, shift);
   Memory<float> gradient(std::vector<float>(static_cast<std::size_t>(count * width), 4), shift);
-  cuda::embedding_backward<T>(nullptr, drawn.data(), slope.data(), gradient.data(),
-                              workspace.data(), rows, width, first, count);
+  cuda::embedding_backward<T>(nullptr, drawn.data(), token_rows.data(), slope.data(),
+                              gradient.data(), rows, width, first, count);
   return gradient.content();
 }
 
@@ -217,6 +222,31 @@ void check_lookup(std::int64_t rows, std::int64_t width, std::size_t shift) {
         kClose<float>);
 }
 
+TEST_CASE("rows are grouped by token, in their order") {
+  const auto grouped = [](const std::vector<std::int32_t>& tokens) {
+    std::vector<std::int32_t> out(
+        static_cast<std::size_t>(cuda::token_rows_count(static_cast<std::int64_t>(tokens.size()))),
+        -1);
+    cuda::TokenRows().group(tokens, out.data());
+    return out;
+  };
+  CHECK(grouped({}) == std::vector<std::int32_t>{0, 0});
+  CHECK(grouped({7, 7, 7}) == std::vector<std::int32_t>{1, 0, 3, -1, -1, 0, 1, 2});
+  CHECK(grouped({5, 2, 5, 0}) == std::vector<std::int32_t>{3, 0, 1, 2, 4, -1, 3, 1, 0, 2});
+  // Of three digits of eleven bits, which take three passes.
+  Numbers numbers(107);
+  std::vector<std::int32_t> tokens(5000);
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(numbers.below(1U << 31U));
+  for (std::size_t i = 1; i < tokens.size(); i += 2) tokens[i] = tokens[i / 2];
+  std::vector<std::int32_t> expected(tokens.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  std::stable_sort(expected.begin(), expected.end(), [&](std::int32_t a, std::int32_t b) {
+    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
+  });
+  const std::vector<std::int32_t> found = grouped(tokens);
+  CHECK(std::vector<std::int32_t>(found.begin() + 5002, found.end()) == expected);
+}
+
 TEST_CASE("CUDA embeddings read and accumulate the tokens of their part") {
   for (const std::int64_t width : {1, 17, 64, 2100}) {
     check_lookup<float>(50, width, 0);
@@ -238,8 +268,8 @@ std::vector<KernelRun> runs_of_loss() {
            }},
           {"embedding", [] {
              Numbers numbers(105);
-             return bits_of(embedded_back(drawn_tokens(70, 9, 106),
-                                          operand<Bfloat16>(numbers, 70 * 24), 24, 0, 9, 0));
+             return bits_of(embedded_back(drawn_tokens(70, 60, 106),
+                                          operand<Bfloat16>(numbers, 70 * 24), 24, 0, 60, 0));
            }}};
 }
 

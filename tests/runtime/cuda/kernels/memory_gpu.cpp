@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "tests/runtime/cuda/kernels/memory.hpp"
 #include "tests/support/skip.hpp"
 
@@ -35,7 +36,7 @@ void copy_in(void* to, const void* from, std::size_t bytes) {
 }
 /// Also detects failed launches and failed kernels.
 void copy_out(void* to, const void* from, std::size_t bytes) {
-  expect(cudaGetLastError());
+  expect(take_launch_error());
   expect(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
 }
 

@@ -12,6 +12,7 @@ namespace {
 struct Graphed {
   Trained trained;
   std::size_t graphs = 0;
+  int on_busy_devices = 0;  ///< made there
 };
 
 Graphed train_with_graphs(const TrainedCase& c, const char* use) {
@@ -19,6 +20,7 @@ Graphed train_with_graphs(const TrainedCase& c, const char* use) {
   standins::Settings machine;
   machine.devices = static_cast<int>(c.plan.gpus());
   standins::start(machine);
+  const int before = standins::counts().graphs_on_busy_devices;
   setenv("ECHELON_CUDA_GRAPHS", use, 1);
   out.trained = train<Bfloat16>(
       c, open_watched_gpus([&](Backend<Bfloat16>& gpus) {
@@ -26,6 +28,7 @@ Graphed train_with_graphs(const TrainedCase& c, const char* use) {
         out.graphs = kernels.graph_cache().graphs();
       }));
   unsetenv("ECHELON_CUDA_GRAPHS");
+  out.on_busy_devices = standins::counts().graphs_on_busy_devices - before;
   standins::check_nothing_left();
   return out;
 }
@@ -54,6 +57,12 @@ TEST_CASE("repeated forwards and backwards become graphs, with the same bits") {
       CHECK(graphed.trained.steps[s].loss == plain.trained.steps[s].loss);
     CHECK(graphed.trained.weights == plain.trained.weights);
   }
+}
+
+TEST_CASE("graphs are made on an idle device, where no kernel waits for another rank") {
+  const Graphed graphed = train_with_graphs(case_with(1, 2, 3), "always");
+  CHECK(graphed.graphs >= 4);
+  CHECK(graphed.on_busy_devices == 0);
 }
 
 TEST_CASE("steps that estimate the gradient noise are not captured") {

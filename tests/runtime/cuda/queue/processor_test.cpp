@@ -3,10 +3,12 @@
 
 #include <vector>
 
+#include "runtime/threads/failure.hpp"
 #include "runtime/threads/run_threads.hpp"
 #include "tests/runtime/cuda/backend/on_gpus.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/support/text.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -28,6 +30,47 @@ TEST_CASE("a stream never exceeds the driver's queue capacity") {
     processor.free(block);
   }
   standins::check_nothing_left();
+}
+
+/// The failure of an instruction that adds `calls` times, of whose launches one is refused.
+std::string failure_of(int calls, int refused) {
+  standins::Settings machine;
+  machine.refused_launch = refused;
+  standins::start(machine);
+  std::string found;
+  {
+    RunThreads run_threads;
+    Algorithms algorithms("");
+    CudaProcessor processor(run_threads, 0, 0, algorithms);
+    constexpr std::int64_t kCount = 8;
+    void* const block = processor.allocate(2 * kCount * sizeof(Bfloat16));
+    auto* const x = static_cast<Bfloat16*>(block);
+    Program program;
+    program.instructions.resize(1);  // a forward
+    processor.begin_step(program, false, false);
+    Kernels<Bfloat16>& queue = processor.on(Queue::compute);
+    queue.begin(program.instructions[0]);
+    for (int i = 0; i < calls; ++i) queue.add(x, x + kCount, kCount);
+    try {
+      queue.end(program.instructions[0]);
+      processor.end_step(nullptr);
+    } catch (const RunFailure& failure) {
+      found = failure.what();
+    }
+    cudaStreamSynchronize(processor.stream(Queue::compute));
+    processor.free(block);
+  }
+  standins::check_nothing_left();
+  return found;
+}
+
+TEST_CASE("a refused launch ends its instruction, whatever is asked of CUDA after it") {
+  const std::string expected = "start a kernel: CUDA says too many resources requested for launch";
+  CHECK(test::lacks(failure_of(1, 0), expected) == "");
+  // So many calls wait for events, which clears CUDA's last error.
+  CHECK(test::lacks(failure_of(600, 0), expected) == "");
+  CHECK(test::lacks(failure_of(600, 599), expected) == "");
+  CHECK(failure_of(600, 600) == "");
 }
 
 /// The allocations and the host's waits of that many steps.

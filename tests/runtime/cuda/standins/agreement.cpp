@@ -25,7 +25,8 @@ using Size = std::size_t;
 static_assert(cudaSuccess == 0 && cudaErrorInvalidValue == 1 && cudaErrorMemoryAllocation == 2 &&
               cudaErrorInvalidPitchValue == 12 && cudaErrorInvalidDevice == 101 &&
               cudaErrorInvalidResourceHandle == 400 && cudaErrorNotReady == 600 &&
-              cudaErrorLaunchFailure == 719 && cudaErrorNotSupported == 801);
+              cudaErrorLaunchOutOfResources == 701 && cudaErrorLaunchFailure == 719 &&
+              cudaErrorNotSupported == 801);
 static_assert(cudaErrorStreamCaptureUnsupported == 900 &&
               cudaErrorStreamCaptureInvalidated == 901 && cudaErrorStreamCaptureMerge == 902 &&
               cudaErrorStreamCaptureUnmatched == 903 && cudaErrorStreamCaptureUnjoined == 904 &&
@@ -79,6 +80,7 @@ static_assert(same<Cuda<cudaStream_t*, unsigned>>(&cudaStreamCreateWithFlags) &&
 static_assert(same<Cuda<cudaStream_t, cudaStreamCaptureMode>>(&cudaStreamBeginCapture) &&
               same<Cuda<cudaStream_t, cudaGraph_t*>>(&cudaStreamEndCapture) &&
               same<Cuda<cudaStream_t, cudaStreamCaptureStatus*>>(&cudaStreamIsCapturing) &&
+              same<Cuda<cudaGraphExec_t, cudaStream_t>>(&cudaGraphUpload) &&
               same<Cuda<cudaGraphExec_t, cudaStream_t>>(&cudaGraphLaunch) &&
               same<Cuda<cudaGraphExec_t>>(&cudaGraphExecDestroy) &&
               same<Cuda<cudaGraph_t>>(&cudaGraphDestroy));

@@ -142,7 +142,7 @@ cudaError_t give(void** to, std::size_t bytes, int device) {
 /// cudaFree() waits for the work in the device's streams. cudaFreeHost() is not documented to wait:
 /// an operation that still uses the memory is detected when it runs.
 cudaError_t take_back(void* memory, bool pinned) {
-  if (memory == nullptr) return cudaSuccess;
+  if (memory == nullptr) return machine().broken ? failed(cudaErrorECCUncorrectable) : cudaSuccess;
   Machine::Lock lock;
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   const auto where = allocations().find(memory, 0);
@@ -182,6 +182,7 @@ cudaError_t cudaFreeHost(void* ptr) { return echelon::standins::take_back(ptr, t
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const Machine::Lock lock;
   *total = machine().settings().device_bytes;
-  *free = *total - allocations().used(echelon::standins::this_thread().device);
+  const int device = echelon::standins::this_thread().device;
+  *free = *total - allocations().used(device) - machine().graph_bytes[device];
   return cudaSuccess;
 }

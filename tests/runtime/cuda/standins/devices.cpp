@@ -37,8 +37,10 @@ constexpr NamedError kErrors[] = {
     ECHELON_ERROR(cudaErrorMemoryAllocation, "out of memory"),
     ECHELON_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
     ECHELON_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    ECHELON_ERROR(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered"),
     ECHELON_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     ECHELON_ERROR(cudaErrorNotReady, "device not ready"),
+    ECHELON_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
     ECHELON_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     ECHELON_ERROR(cudaErrorNotSupported, "operation not supported"),
     ECHELON_ERROR(cudaErrorStreamCaptureUnsupported,
@@ -149,6 +151,7 @@ cudaError_t cudaRuntimeGetVersion(int* runtimeVersion) {
 }
 
 cudaError_t cudaGetLastError() {
+  if (machine().broken) return cudaErrorECCUncorrectable;  // stays until the process ends
   const cudaError_t error = this_thread().last_error;
   this_thread().last_error = cudaSuccess;
   return error;

@@ -9,6 +9,11 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   echelon::standins::Graph graph;
   std::shared_ptr<bool> last = std::make_shared<bool>(true);  // the launch before is over
+  int device = 0;
+  bool uploaded = false;
+  [[nodiscard]] std::size_t bytes() const {
+    return echelon::standins::kNodeBytes * graph.nodes.size();
+  }
 };
 
 namespace echelon::standins {
@@ -16,6 +21,11 @@ namespace {
 
 const std::string kGraph = "graph";
 const std::string kExecutable = "executable graph";
+
+/// Preparing a graph may wait for the device, on which kernels may wait for other ranks.
+void count_if_busy(int device) {
+  if (!all_over(device)()) ++machine().of_process.graphs_on_busy_devices;
+}
 
 /// All nodes that come before these, and these.
 std::set<std::size_t> before(const Graph& graph, std::vector<std::size_t> tips) {
@@ -178,7 +188,22 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
   if (flags != 0) return failed(cudaErrorNotSupported);
   if (!machine().owns(graph, kGraph)) return failed(cudaErrorInvalidValue);
   *pGraphExec = machine().own(std::make_shared<CUgraphExec_st>(), kExecutable);
-  (*pGraphExec)->graph = graph->graph;
+  CUgraphExec_st& made = **pGraphExec;
+  made.graph = graph->graph;
+  made.device = this_thread().device;
+  machine().graph_bytes[made.device] += made.bytes();
+  count_if_busy(made.device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t graphExec, cudaStream_t stream) {
+  const Machine::Lock lock;
+  machine().check(stream);
+  if (!machine().owns(graphExec, kExecutable)) return failed(cudaErrorInvalidValue);
+  if (stream->capture) return spoil(*stream, cudaErrorStreamCaptureUnsupported);
+  count_if_busy(graphExec->device);
+  graphExec->uploaded = true;
+  machine().enqueue(stream, plain("the upload of a graph", [] {}));
   return cudaSuccess;
 }
 
@@ -187,6 +212,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream) {
   machine().check(stream);
   if (!machine().owns(graphExec, kExecutable)) return failed(cudaErrorInvalidValue);
   if (stream->capture) return spoil(*stream, cudaErrorStreamCaptureUnsupported);
+  if (!graphExec->uploaded) count_if_busy(graphExec->device);  // the first launch uploads it
+  graphExec->uploaded = true;
   Parts parts = parts_of_launch(*graphExec);
   if (parts.empty()) return cudaSuccess;
   const auto over = std::make_shared<bool>(false);
@@ -197,6 +224,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec) {
   const Machine::Lock lock;
+  if (machine().owns(graphExec, kExecutable)) {
+    machine().graph_bytes[graphExec->device] -= graphExec->bytes();
+  }
   return machine().disown(graphExec, kExecutable) ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 

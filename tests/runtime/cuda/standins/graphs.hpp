@@ -10,6 +10,9 @@
 
 namespace echelon::standins {
 
+/// Device memory that an executable graph takes for each of its nodes, as if it were a driver's.
+inline constexpr std::size_t kNodeBytes = 4096;
+
 struct Capture {
   Graph graph;
   CUstream_st* origin = nullptr;

@@ -58,6 +58,10 @@ void Machine::start(const Settings& settings) {
   events_.clear();
   owned_.clear();
   loaded.clear();
+  launches = products = 0;
+  ahead = {};
+  graph_bytes.clear();
+  broken = false;
   streams_made_ = events_made_ = 0;
   fault_ = nullptr;
 }
@@ -243,6 +247,7 @@ cudaError_t Machine::blame(const std::string& what, cudaError_t error) {
 }
 
 cudaError_t Machine::throw_fault(bool quiet) {
+  if (broken) return failed(cudaErrorECCUncorrectable);
   if (!fault_) return cudaSuccess;
   if (!quiet && !this_thread().reported && std::uncaught_exceptions() == 0) {
     this_thread().reported = true;
@@ -349,7 +354,10 @@ void start(const Settings& settings) {
 
 Counts counts() {
   const Machine::Lock lock;
-  return {machine().taken() + allocations().made(), machine().waits()};
+  Counts all = machine().of_process;
+  all.taken = machine().taken() + allocations().made();
+  all.waits = machine().waits();
+  return all;
 }
 
 void check_nothing_left() {

@@ -115,6 +115,12 @@ class Machine {
   void start(const Settings& settings);
   /// Kernels on the devices, by device.
   std::set<std::pair<int, const void*>> loaded;
+  int launches = 0;                        ///< of kernels on streams
+  int products = 0;                        ///< that were enqueued
+  std::chrono::duration<double> ahead{};   ///< of events' clock, by products that took a set time
+  std::map<int, std::size_t> graph_bytes;  ///< of executable graphs, by device
+  bool broken = false;                     ///< by Settings::broken_product
+  Counts of_process;                       ///< counts of what is not counted elsewhere
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] std::uint64_t number() const { return number_; }
   Numbers& draws() { return draws_; }

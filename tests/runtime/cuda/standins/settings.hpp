@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,15 @@ struct Settings {
   std::size_t stream_holds = 1000;
   /// Launching a kernel on a device before it was loaded there is a fault.
   bool loads_kernels_first = false;
+  /// The number of the launch on a stream, from 0, that is refused with
+  /// cudaErrorLaunchOutOfResources.
+  std::optional<int> refused_launch;
+  /// Seconds that a product takes by the clock of events: of an algorithm that sums in so many
+  /// parts, after so many products of the machine. None: the time of the emulation.
+  std::function<double(int parts, int before)> product_time;
+  /// The number of the product, from 0, that meets an uncorrectable error of the device's memory:
+  /// it and all later calls fail.
+  std::optional<int> broken_product;
 };
 
 /// A new machine: nothing of an earlier one stays valid, and no host thread may be using it.
@@ -54,8 +65,10 @@ void start(const Settings& settings);
 
 /// Of this process, ever.
 struct Counts {
-  int taken = 0;  ///< blocks of memory of devices and pinned ones, streams, events
-  int waits = 0;  ///< calls that block the host until a device has caught up
+  int taken = 0;                   ///< blocks of memory of devices and pinned ones, streams, events
+  int waits = 0;                   ///< calls that block the host until a device has caught up
+  int graphs_on_busy_devices = 0;  ///< instantiated or uploaded while work was on the device
+  int products_of_zeros = 0;       ///< with a factor that is all zero
 };
 Counts counts();
 

@@ -116,7 +116,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   }
   const auto run = [record] {
     record->over = true;
-    record->when = std::chrono::steady_clock::now();
+    record->when = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(machine().ahead);
   };
   machine().enqueue(stream, plain("a record of event " + std::to_string(event->number), run));
   return cudaSuccess;
@@ -188,6 +189,9 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel,
   const std::string name = emulation::name_of_kernel(kernel);
   if (machine().settings().loads_kernels_first && machine().loaded.count({device, kernel}) == 0) {
     machine().complain(name + " is loaded by its first launch");
+  }
+  if (machine().launches++ == machine().settings().refused_launch) {
+    return failed(cudaErrorLaunchOutOfResources);
   }
   const auto check = [pointers, device, name] {
     for (const void* pointer : pointers) {
