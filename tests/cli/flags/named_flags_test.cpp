@@ -48,7 +48,9 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "by",            // tests/brute_force/brute_force.py
                                         "full",          // scripts/bare_machine.sh
                                         "num-distributed-optimizer-instances",
-                                        "kills",  // bench/soak.py
+                                        "async",  // bench/soak.py
+                                        "hours",
+                                        "kills",
                                         "requeue",
                                         "nodes",
                                         "ntasks-per-node",
