@@ -6,7 +6,8 @@
 PLAN is the program; nothing of its source is used. Each of the twelve spaces below is a job with
 some axes pinned. The rest are enumerated here, by loops that know only what divides what: degrees,
 expert grids, microbatches, chunks, sequence parallelism, ZeRO stages, shard groups, rank orders,
-offload. A plan that is faster than the winner with nothing recomputed, but does not fit, is priced
+offload; under megatron-core with experts also dispatchers, overlap of their exchange, CUDA graphs of
+layers. A plan that is faster than the winner with nothing recomputed, but does not fit, is priced
 again with the fewest recomputed layers that fit (bisection), for recomputing more is never faster,
 and experts under megatron-core with the modules that free most for their time: norm and activation.
 The fastest plans with several stages also try other layers per stage, one layer at a time.
@@ -39,6 +40,10 @@ import typing
 RISK = 2  # of --prefer balanced
 SAFE = 0.9
 MOST_GIVEN_UP = 0.03
+PRICES = {  # of unusual features, as docs/search.md names them: shares of the step
+    "unequal-chunks": 0.005, "own-layout": 0.002, "many-chunks": 0.002, "zero-group": 0.003,
+    "offload": 0.015, "crosses-domains": 0.01, "fsdp-with-tp": 0.005, "pp-inside-dp": 0.005,
+    "partial-recomputation": 0.001, "overlap-ep": 0.002, "cuda-graphs": 0.002}
 
 DENSE = {  # of Llama's shape
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -135,6 +140,19 @@ def inside(space, at):
                        "sequence-parallel": sequence}
 
 
+def kernels(space, cut, vpp):
+    """How experts' tokens travel, what runs beside that, and whether layers are replayed as graphs."""
+    if not space.modules:
+        yield {}
+        return
+    overlaps = "dp,pp" if vpp > 1 else "dp"
+    for graphs in ("none", "layers"):
+        yield {"cuda-graphs": graphs}
+        for dispatcher in ("alltoall", "deepep", "hybridep") if cut["ep"] > 1 else ():
+            for overlap in (overlaps, overlaps + ",ep"):
+                yield {"cuda-graphs": graphs, "dispatcher": dispatcher, "overlap": overlap}
+
+
 def chunks(space, at):
     """Model chunks per stage and microbatches per group: a group holds pp or more, the last one too
     if it is smaller. Larger groups than the smallest are not tried: they hide messages, which a
@@ -163,10 +181,12 @@ def plans(space):
                       else ("tp-cp-ep-dp-pp",))
             for (vpp, turn), group, offload, order in itertools.product(chunks(space, cut), groups,
                                                                         offloads, orders):
-                if space.tries({"vpp": vpp}):
+                if not space.tries({"vpp": vpp}):
+                    continue
+                for kernel in kernels(space, cut, vpp):
                     yield {**cut, "vpp": vpp, "microbatch-group-size": turn, "zero": zero,
-                           "zero-group-size": group,
-                           "rank-order": order, "offload": f"optimizer={offload}"}
+                           "zero-group-size": group, "rank-order": order,
+                           "offload": f"optimizer={offload}", **kernel}
 
 
 def flags_of(plan):
@@ -224,7 +244,7 @@ class Program:
         value = step
         if self.by == "expected":
             value *= 1 + RISK * (1 - chance)
-            value *= 1 + sum(each["price"] for each in candidate["complexity"])
+            value *= 1 + sum(PRICES[name] for name in candidate["unusual"])
         return Priced(candidate["fits"], value, step, candidate["fits"] and chance >= SAFE,
                       candidate["plan"]["layers_per_stage"])
 
@@ -352,7 +372,8 @@ def better_plans(program, space, tried, priced, limit):
     with_stages = sorted((result.step, number) for number, result in enumerate(priced)
                          if result and tried[number]["pp"] > 1)
     for _, number in with_stages[:10]:
-        overlapped = {**tried[number], "overlap": "dp,pp"}
+        ep = ",ep" if tried[number].get("overlap", "").endswith("ep") else ""
+        overlapped = {**tried[number], "overlap": "dp,pp" + ep}
         better = improve(program, space, overlapped, program.price(space, overlapped), limit)
         if better:
             found.append(better)
