@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/expects.hpp"
+#include "runtime/comm/call_header.hpp"
 #include "runtime/comm/ordered_reduction.hpp"
 #include "runtime/threads/clock.hpp"
 
@@ -19,16 +20,6 @@ namespace {
 
 /// Bytes of one member's part of a slice: scratch memory is this times the number of members.
 constexpr std::int64_t kSliceBytes = 1 << 18;
-
-/// A call, with its data if they fit.
-struct CallHeader {
-  Call call;
-  alignas(16) std::array<std::byte, 224> data;
-  [[nodiscard]] bool holds(std::int64_t bytes) const {
-    return bytes <= static_cast<std::int64_t>(data.size());
-  }
-};
-static_assert(std::is_trivially_copyable_v<CallHeader> && sizeof(CallHeader) == 256);
 
 class MessageCommunicator final : public Communicator {
  public:
@@ -88,11 +79,7 @@ void MessageCommunicator::wait_all(const Call& call) {
 
 /// All members announce their calls; afterwards `headers_` holds them, with data that fit.
 void MessageCommunicator::exchange_headers(const Call& call, const void* data, std::int64_t bytes) {
-  CallHeader& own = header(rank_);
-  own.call = call;
-  if (own.holds(bytes) && bytes > 0) {
-    std::memcpy(own.data.data(), data, static_cast<std::size_t>(bytes));
-  }
+  header(rank_).announce(call, data, bytes);
   messages_->gather(reinterpret_cast<std::byte*>(headers_.data()), sizeof(CallHeader));
   wait_all(call);
   transfer_began_ = steady_now();
@@ -214,10 +201,7 @@ void MessageCommunicator::broadcast(void* data, std::int64_t count, Element elem
 /// Both sides of a message announce their calls, the sender with data that fit.
 void MessageCommunicator::exchange_header(const Call& call, const void* data) {
   CallHeader& own = header(rank_);
-  own.call = call;
-  if (data != nullptr && own.holds(call.bytes()) && call.bytes() > 0) {
-    std::memcpy(own.data.data(), data, static_cast<std::size_t>(call.bytes()));
-  }
+  own.announce(call, data, call.bytes());
   CallHeader& theirs = header(call.other);
   messages_->receive(&theirs, sizeof theirs, call.other);
   messages_->send(&own, sizeof own, call.other);

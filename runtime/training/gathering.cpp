@@ -68,12 +68,18 @@ void tell_use(const CoreUse& use, std::int64_t steps, RunReport& report) {
   }
 }
 
+/// Everybody's values, by rank, on rank 0; elsewhere the own ones.
 template <class Value>
-std::vector<Value> gathered(Communicator& all, const std::vector<Value>& own, Element element) {
-  if (all.size() == 1) return own;
-  std::vector<Value> out(own.size() * static_cast<std::size_t>(all.size()));
-  all.all_gather(own.data(), out.data(), static_cast<std::int64_t>(own.size()), element);
-  return out;
+std::vector<Value> gathered(Communicator& all, std::vector<Value> own, Element element) {
+  const auto count = static_cast<std::int64_t>(own.size());
+  if (all.rank() != 0) {
+    all.send(own.data(), count, element, 0);
+    return own;
+  }
+  own.resize(own.size() * static_cast<std::size_t>(all.size()));
+  for (int rank = 1; rank < all.size(); ++rank)
+    all.receive(own.data() + rank * count, count, element, rank);
+  return own;
 }
 
 /// The number of rank 0's median step, sent to all; nothing if no step was measured.
@@ -94,8 +100,8 @@ std::optional<std::size_t> median_step(Communicator& all, const std::vector<Step
   return static_cast<std::size_t>(chosen[1]);
 }
 
-/// Each rank hashes the plan with its own program as it executed it: all have the plan's hash if
-/// all executed the plan.
+/// Each rank hashes the plan with its own program as it executed it: rank 0 finds the plan's hash
+/// if all executed the plan.
 std::string hash_of_all(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                         const std::string& planned) {
   std::vector<Program> programs = schedule.programs;

@@ -24,7 +24,7 @@ namespace echelon::tcp {
 using Mark = std::array<char, 32>;  // a fingerprint
 
 /// Differs on a machine with another byte order, and with each change of the protocol.
-constexpr std::uint64_t kMagic = 0x4543'4845'4C4F'4E02;
+constexpr std::uint64_t kMagic = 0x4543'4845'4C4F'4E03;
 
 struct Challenge {
   std::uint64_t magic = kMagic;

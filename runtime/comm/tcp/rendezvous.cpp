@@ -63,9 +63,9 @@ class Joiner {
  private:
   Status join_as_leader();
   Status join_as_member();
-  Status accepted(int first);
-  Status read_request(PendingPeer& pending, int first);
-  [[nodiscard]] std::string rejection_of(const JoinRequest& request, int first) const;
+  Status accepted();
+  Status read_request(PendingPeer& pending);
+  [[nodiscard]] std::string rejection_of(const JoinRequest& request) const;
   void refuse(const Socket& socket, const std::string& reason) const;
   void accept_stranger(std::list<PendingPeer>& pending_peers);
   Status let_in(const Socket& socket, const JoinRequest& request, std::span<const std::byte> text);
@@ -77,7 +77,7 @@ class Joiner {
                              "choose another MASTER_PORT for all processes");
   }
   Result<std::string> read_reply(const Socket& socket, int rank, const WaitLimit& wait_limit) const;
-  [[nodiscard]] Error missing_ranks_error(int first) const;
+  [[nodiscard]] Error missing_ranks_error() const;
   [[nodiscard]] Socket& peer(int rank) { return connected_.peers[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::string where() const {
     return fmt::format("{}:{}", rendezvous_.address, rendezvous_.port);
@@ -94,6 +94,7 @@ class Joiner {
   JoinRequest own_;
   Socket listener_;
   Connected connected_;
+  std::vector<int> awaited_;           ///< ranks that connect to this one, ascending
   std::vector<JoinRequest> requests_;  ///< accepted ones, by rank
   std::map<int, Nonce> nonces_;        ///< sent, by rank of the receiver
   std::vector<std::string> rejected_;  ///< refused processes, with reasons
@@ -110,11 +111,12 @@ void Joiner::refuse(const Socket& socket, const std::string& whole_reason) const
 }
 
 /// The reason of a rejection, or "".
-std::string Joiner::rejection_of(const JoinRequest& request, int first) const {
+std::string Joiner::rejection_of(const JoinRequest& request) const {
   const std::string who = fmt::format("rank {} of {}", request.rank, request.size);
   if (request.run != own_.run) return who + " belongs to another run";
   if (request.size != own_.size) return fmt::format("{} tried to join a run of {}", who, own_.size);
-  if (request.rank < first || request.rank >= own_.size) return who + " may not join here";
+  if (!std::binary_search(awaited_.begin(), awaited_.end(), request.rank))
+    return who + " may not join here";
   if (connected_.peers[static_cast<std::size_t>(request.rank)]) return who + " has already joined";
   if (request.plan != own_.plan) return who + " has another plan than rank 0";
   if (request.settings != own_.settings) return who + " has other settings than rank 0";
@@ -122,7 +124,7 @@ std::string Joiner::rejection_of(const JoinRequest& request, int first) const {
 }
 
 /// Reads on; judges a complete JoinRequest. Error: a process of this run that cannot take part.
-Status Joiner::read_request(PendingPeer& pending, int first) {
+Status Joiner::read_request(PendingPeer& pending) {
   auto* const to = reinterpret_cast<std::byte*>(&pending.request) + pending.received;
   const std::int64_t got =
       receive_some(pending.socket.descriptor(), to, sizeof(JoinRequest) - pending.received);
@@ -144,7 +146,7 @@ Status Joiner::read_request(PendingPeer& pending, int first) {
     rejected_.push_back(reason + " at " + from);
     return Done{};
   }
-  const std::string fault = rejection_of(pending.request, first);
+  const std::string fault = rejection_of(pending.request);
   if (fault.empty()) {
     const auto rank = static_cast<std::size_t>(pending.request.rank);
     requests_[rank] = pending.request;
@@ -159,16 +161,15 @@ Status Joiner::read_request(PendingPeer& pending, int first) {
   return input_error(where(), reason, "the same command for every process of the run");
 }
 
-/// Accepts all missing ranks from `first` on.
-Status Joiner::accepted(int first) {
+/// Accepts all awaited ranks.
+Status Joiner::accepted() {
   requests_.resize(connected_.peers.size());
   std::list<PendingPeer> pending_peers;
   const auto missing = [&] {
-    return std::any_of(connected_.peers.begin() + first, connected_.peers.end(),
-                       [](const Socket& socket) { return !socket; });
+    return std::any_of(awaited_.begin(), awaited_.end(), [&](int rank) { return !peer(rank); });
   };
   while (missing()) {
-    if (wait_limit_.over()) return missing_ranks_error(first);
+    if (wait_limit_.over()) return missing_ranks_error();
     std::vector<pollfd> files{{listener_.descriptor(), POLLIN, 0}};
     for (const PendingPeer& pending : pending_peers)
       files.push_back({pending.socket.descriptor(), POLLIN, 0});
@@ -176,7 +177,7 @@ Status Joiner::accepted(int first) {
     std::size_t at = 1;
     for (PendingPeer& pending : pending_peers) {
       if (files[at++].revents == 0) continue;
-      if (const Status fine = read_request(pending, first); !fine) return fine;
+      if (const Status fine = read_request(pending); !fine) return fine;
     }
     pending_peers.remove_if([](const PendingPeer& pending) { return !pending.socket; });
     if (files[0].revents != 0) accept_stranger(pending_peers);
@@ -215,9 +216,9 @@ Status Joiner::let_in(const Socket& socket, const JoinRequest& request,
   return environment_error(where(), fmt::format("rank {} left before the run began", request.rank));
 }
 
-Error Joiner::missing_ranks_error(int first) const {
+Error Joiner::missing_ranks_error() const {
   std::vector<int> missing;
-  for (int rank = first; rank < rendezvous_.size; ++rank) {
+  for (const int rank : awaited_) {
     if (!connected_.peers[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   }
   constexpr std::size_t kMaxListed = 8;
@@ -239,18 +240,17 @@ Error Joiner::missing_ranks_error(int first) const {
 }
 
 Status Joiner::join_as_leader() {
-  constexpr int kFirst = 1;
-  peer(0) = Socket();
-  const Status all = accepted(kFirst);
+  for (int rank = 1; rank < rendezvous_.size; ++rank) awaited_.push_back(rank);
+  const Status all = accepted();
   if (!all) {
-    for (int rank = kFirst; rank < rendezvous_.size; ++rank) {
+    for (const int rank : awaited_) {
       if (peer(rank)) refuse(peer(rank), all.error().found);
     }
     return all;
   }
   std::vector<PeerAddress> table(static_cast<std::size_t>(rendezvous_.size));
   table[0].machine = own_.machine;
-  for (int rank = kFirst; rank < rendezvous_.size; ++rank) {
+  for (const int rank : awaited_) {
     PeerAddress& entry = table[static_cast<std::size_t>(rank)];
     const JoinRequest& request = requests_[static_cast<std::size_t>(rank)];
     const std::string address = address_of_peer(peer(rank));
@@ -258,7 +258,7 @@ Status Joiner::join_as_leader() {
     entry.port = request.port;
     entry.machine = request.machine;
   }
-  for (int rank = kFirst; rank < rendezvous_.size; ++rank) {
+  for (const int rank : awaited_) {
     const Status in = let_in(peer(rank), requests_[static_cast<std::size_t>(rank)],
                              std::as_bytes(std::span(table)));
     if (!in) return in;
@@ -363,7 +363,11 @@ Status Joiner::join_as_member() {
   }
   std::memcpy(table.data(), text->data(), text->size());
   wait_limit_.until = std::max(wait_limit_.until, Clock::now() + std::chrono::seconds(10));
-  for (int rank = 1; rank < rendezvous_.rank; ++rank) {
+  std::vector<int> earlier;  // those that this one connects to
+  for (const int rank : rendezvous_.data_peers) {
+    if (rank != 0) (rank < rendezvous_.rank ? earlier : awaited_).push_back(rank);
+  }
+  for (const int rank : earlier) {
     const PeerAddress& entry = table[static_cast<std::size_t>(rank)];
     const std::string address(entry.address.data());
     Result<Socket> socket =
@@ -371,12 +375,12 @@ Status Joiner::join_as_member() {
     if (!socket) return socket.error();
     peer(rank) = *std::move(socket);
   }
-  if (const Status all = accepted(rendezvous_.rank + 1); !all) return all;
-  for (int rank = rendezvous_.rank + 1; rank < rendezvous_.size; ++rank) {
+  if (const Status all = accepted(); !all) return all;
+  for (const int rank : awaited_) {
     const Status in = let_in(peer(rank), requests_[static_cast<std::size_t>(rank)], {});
     if (!in) return in;
   }
-  for (int rank = 1; rank < rendezvous_.rank; ++rank) {
+  for (const int rank : earlier) {
     if (const auto let_in = read_reply(peer(rank), rank, wait_limit_); !let_in)
       return let_in.error();
   }

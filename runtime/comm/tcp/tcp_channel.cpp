@@ -27,10 +27,12 @@ int own_member(const Group& group, int rank) {
 
 }  // namespace
 
-TcpChannel::TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group)
+TcpChannel::TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group,
+                       Lines lines)
     : transport_(transport),
       number_(number),
       group_(group),
+      lines_(lines),
       own_(own_member(group, transport.rank_)),
       monitor_(transport.run_threads_),
       peer_queues_(group.ranks.size()) {}
@@ -95,13 +97,29 @@ std::optional<int> TcpChannel::lost_rank() const {
   return std::nullopt;
 }
 
-/// Under the lock: with the ranks whose messages have not arrived.
-WaitDescription TcpChannel::exactly(WaitDescription wait) const {
-  std::vector<int> missing;
+/// Under the lock.
+std::vector<std::int32_t> TcpChannel::posted_ranks() const {
+  std::vector<std::int32_t> ranks;
   for (std::size_t member = 0; member < peer_queues_.size(); ++member) {
-    if (!peer_queues_[member].posted.empty()) missing.push_back(group_.ranks[member]);
+    if (!peer_queues_[member].posted.empty()) ranks.push_back(group_.ranks[member]);
   }
+  return ranks;
+}
+
+std::vector<std::int32_t> TcpChannel::awaited() const {
+  return monitor_.with_lock([&] { return posted_ranks(); });
+}
+
+void TcpChannel::first_awaits(std::vector<std::int32_t> ranks) {
+  monitor_.with_lock([&] { first_awaits_ = std::move(ranks); });
+}
+
+/// Under the lock: with the ranks whose messages have not arrived. In a star these are the ones
+/// that the first member lacks, if it has said so, not the first member itself.
+WaitDescription TcpChannel::exactly(WaitDescription wait) const {
+  std::vector<int> missing = posted_ranks();
   if (missing.empty()) return wait;
+  if (own_ != 0 && !first_awaits_.empty()) missing = first_awaits_;
   wait.text += " waits for rank";
   for (const int rank : missing) wait.text += " " + std::to_string(rank);
   wait.missing = std::move(missing);
@@ -140,6 +158,7 @@ std::string TcpChannel::begin(int member, const MessageHeader& header) {
   return monitor_.with_lock([&]() -> std::string {
     PeerQueue& each = peer_queue(member);
     if (header.number != each.next_in++) return "a message is missing";
+    if (member == 0) first_awaits_.clear();
     each.checksum = header.checksum;
     each.direct = !abandoned_ && each.early.empty() && !each.posted.empty();
     if (!each.direct) {

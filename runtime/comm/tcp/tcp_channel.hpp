@@ -12,7 +12,7 @@ namespace echelon::tcp {
 
 class TcpChannel final : public Messages {
  public:
-  TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group);
+  TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group, Lines lines);
 
   void send(const void* data, std::int64_t bytes, int to) override;
   void receive(void* data, std::int64_t bytes, int from) override;
@@ -32,6 +32,13 @@ class TcpChannel final : public Messages {
   void wake() {
     monitor_.change([] {});
   }
+  [[nodiscard]] std::uint32_t number() const { return number_; }
+  [[nodiscard]] const Group& group() const { return group_; }
+  [[nodiscard]] bool is_star() const { return lines_ == Lines::star; }
+  /// The ranks that this one waits for.
+  [[nodiscard]] std::vector<std::int32_t> awaited() const;
+  /// Of a star: whom the first member, for which this one waits, waits for itself.
+  void first_awaits(std::vector<std::int32_t> ranks);
 
  private:
   /// A posted receive.
@@ -59,6 +66,7 @@ class TcpChannel final : public Messages {
   }
   [[nodiscard]] int under_way() const;
   [[nodiscard]] std::optional<int> lost_rank() const;
+  [[nodiscard]] std::vector<std::int32_t> posted_ranks() const;
   void match(PeerQueue& peer_queue);
   [[nodiscard]] static bool matches_checksum(const PeerQueue& peer_queue);
   [[nodiscard]] WaitDescription exactly(WaitDescription wait) const;
@@ -66,10 +74,12 @@ class TcpChannel final : public Messages {
   TcpTransport& transport_;
   const std::uint32_t number_;
   const Group group_;
+  const Lines lines_;
   const int own_;
   mutable Monitor monitor_;
-  std::vector<PeerQueue> peer_queues_;  ///< by member; guarded by monitor_
-  bool abandoned_ = false;              ///< guarded by monitor_
+  std::vector<PeerQueue> peer_queues_;      ///< by member; guarded by monitor_
+  bool abandoned_ = false;                  ///< guarded by monitor_
+  std::vector<std::int32_t> first_awaits_;  ///< guarded by monitor_
 };
 
 }  // namespace echelon::tcp

@@ -14,16 +14,13 @@
 #include "core/base/content_hash.hpp"
 #include "core/base/expects.hpp"
 #include "runtime/comm/tcp/tcp_channel.hpp"
+#include "runtime/comm/tcp/transport_notes.hpp"
 
 namespace echelon::tcp {
 namespace {
 
-/// The channel of goodbye messages: a byte that encodes how a run ended, and the reason.
-constexpr std::uint32_t kGoodbyes = 0xffff'ffff;
-constexpr std::uint32_t kStatuses = 0xffff'fffe;  ///< the channel of status messages
-constexpr std::uint64_t kLongestGoodbye = 1 << 16;
 constexpr std::uint64_t kLongestMessage = std::uint64_t{1} << 48;
-constexpr std::byte kFine{0};
+constexpr std::chrono::milliseconds kAwaitedRound{100};
 
 }  // namespace
 
@@ -46,8 +43,11 @@ TcpTransport::~TcpTransport() {
   ::close(wake_);
 }
 
-std::unique_ptr<Messages> TcpTransport::channel(int number, const Group& group) {
-  auto channel = std::make_unique<TcpChannel>(*this, static_cast<std::uint32_t>(number), group);
+std::unique_ptr<Messages> TcpTransport::channel(int number, const Group& group, Lines lines) {
+  auto channel =
+      std::make_unique<TcpChannel>(*this, static_cast<std::uint32_t>(number), group, lines);
+  const bool leads = lines == Lines::star && rank_ == group.ranks.front();
+  if (leads && group.size() > 2) awaited_.push_back({channel.get(), {}, {}});
   channels_.resize(std::max(channels_.size(), static_cast<std::size_t>(number) + 1));
   channels_[static_cast<std::size_t>(number)] = channel.get();
   return channel;
@@ -95,6 +95,7 @@ bool TcpTransport::write_some(Peer& to, Parcel& parcel) {
 }
 
 void TcpTransport::send(Peer& to, Parcel parcel) {
+  EXPECTS(to.socket, "messages travel between processes that are connected");
   if (parcel.channel != nullptr) {
     parcel.header.checksum = checksum({parcel.data, parcel.header.bytes});
     if (corrupt_ && corrupt_->exchange(false)) {
@@ -143,6 +144,7 @@ void TcpTransport::run() {
 void TcpTransport::serve() {
   std::vector<pollfd> files;
   std::vector<Peer*> whose;
+  auto next_told = std::chrono::steady_clock::now() + kAwaitedRound;
   for (;;) {
     files.assign(1, {wake_, POLLIN, 0});
     whose.clear();
@@ -155,7 +157,10 @@ void TcpTransport::serve() {
     const bool finishing = finishing_;
     if (finishing && (whose.empty() || std::chrono::steady_clock::now() > finish_until_)) return;
     constexpr int kRound = 50;  // milliseconds, at the end
-    if (::poll(files.data(), files.size(), finishing ? kRound : -1) < 0) continue;
+    const int round = finishing          ? kRound
+                      : awaited_.empty() ? -1
+                                         : static_cast<int>(kAwaitedRound.count());
+    if (::poll(files.data(), files.size(), round) < 0) continue;
     if (files[0].revents != 0) {
       std::uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof count);
@@ -165,6 +170,9 @@ void TcpTransport::serve() {
       if ((seen & POLLOUT) != 0 || finishing_) flush(*whose[i]);
       if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*whose[i]);
     }
+    if (awaited_.empty() || finishing || std::chrono::steady_clock::now() < next_told) continue;
+    tell_awaited();
+    next_told = std::chrono::steady_clock::now() + kAwaitedRound;
   }
 }
 
@@ -210,6 +218,14 @@ bool TcpTransport::begin_message(Peer& from) {
       return true;
     }
     fault = "a status message of invalid length";
+  } else if (header.channel == kAwaited) {
+    constexpr std::uint64_t kWidth = sizeof(std::int32_t);
+    if (header.bytes >= kWidth && header.bytes <= (kMostAwaited + 1) * kWidth &&
+        header.bytes % kWidth == 0) {
+      from.note.resize(header.bytes);
+      return true;
+    }
+    fault = "a list of awaited ranks of invalid length";
   } else {
     TcpChannel* const channel =
         header.channel < channels_.size() ? channels_[header.channel] : nullptr;
@@ -230,45 +246,6 @@ bool TcpTransport::begin_message(Peer& from) {
   return false;
 }
 
-void TcpTransport::read_note(Peer& from) {
-  if (from.header.channel == kGoodbyes) return read_goodbye(from);
-  StatusMessage status;
-  std::memcpy(&status, from.note.data(), sizeof status);
-  const std::lock_guard lock(statuses_mutex_);
-  statuses_.emplace_back(from.rank, status);
-}
-
-void TcpTransport::send(int to, const StatusMessage& message) {
-  Peer& target = peer(to);
-  if (target.left || finishing_) return;
-  Parcel parcel;
-  parcel.header = {kStatuses, 0, sizeof message};
-  const auto* const bytes = reinterpret_cast<const std::byte*>(&message);
-  parcel.own.assign(bytes, bytes + sizeof message);
-  send(target, std::move(parcel));
-}
-
-std::optional<StatusMessage> TcpTransport::receive(int& from) {
-  const std::lock_guard lock(statuses_mutex_);
-  if (statuses_.empty()) return std::nullopt;
-  const auto [rank, status] = statuses_.front();
-  statuses_.pop_front();
-  from = rank;
-  return status;
-}
-
-void TcpTransport::read_goodbye(Peer& from) {
-  from.left = true;
-  const std::byte how = from.note.front();
-  if (how == kFine) return wake_channels();
-  const std::string why(reinterpret_cast<const char*>(from.note.data()) + 1, from.note.size() - 1);
-  {
-    const std::lock_guard lock(reported_mutex_);
-    reported_ = why;
-  }
-  run_threads_.stop(static_cast<RunFailure::Kind>(static_cast<int>(how) - 1), why);
-}
-
 /// A message whose checksum is another one on this side. TCP's own finds most, not all. Reading
 /// goes on: the sender is to learn of it.
 void TcpTransport::changed(const Peer& from) {
@@ -278,54 +255,6 @@ void TcpTransport::changed(const Peer& from) {
                         std::to_string(rank_) +
                         " has changed on its way (other checksum): suspect the memory and the "
                         "network card of the two machines");
-}
-
-/// No more data come from this peer.
-void TcpTransport::closed(Peer& from) {
-  from.open = false;
-  {
-    const std::lock_guard lock(from.mutex);
-    from.writes = false;
-    from.write_failed = true;
-  }
-  const bool lost = !from.left.exchange(true) && !finishing_;
-  if (lost) {
-    run_threads_.stop(RunFailure::Kind::peer_lost,
-                      "rank " + std::to_string(from.rank) + " is gone: the connection to it (" +
-                          from.address + ") ended in the middle of the run");
-  } else {
-    wake_channels();
-  }
-}
-
-void TcpTransport::finish(Seconds limit) {
-  std::vector<std::byte> goodbye{kFine};
-  if (run_threads_.stopping()) {
-    constexpr Seconds kNotLong{2};
-    limit = std::min(limit, kNotLong);
-    const RunFailure failure = run_threads_.failure();
-    std::string why = failure.what();
-    const bool own = failure.kind() != RunFailure::Kind::peer_lost;
-    const std::lock_guard lock(reported_mutex_);
-    const std::string mine = "rank " + std::to_string(rank_) + ": ";
-    if (own && why != reported_ && !why.starts_with(mine)) why = mine + why;
-    why.resize(std::min<std::size_t>(why.size(), kLongestGoodbye - 1));
-    goodbye.front() = static_cast<std::byte>(static_cast<int>(failure.kind()) + 1);
-    for (const char c : why) goodbye.push_back(static_cast<std::byte>(c));
-  }
-  for (const auto& each : peers_) {
-    if (!each->socket) continue;
-    Parcel parcel;
-    parcel.header = {kGoodbyes, 0, goodbye.size()};
-    parcel.own = goodbye;
-    send(*each, std::move(parcel));
-  }
-  finish_until_ =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                             std::chrono::duration<double>(limit.in(kSecond)));
-  finishing_ = true;
-  wake();
-  thread_.join();
 }
 
 }  // namespace echelon::tcp

@@ -1,4 +1,5 @@
-// TcpTransport: the TCP connections of this process to all others of the run, shared by its queues.
+// TcpTransport: the TCP connections of this process to rank 0 and to those with which it exchanges
+// data, shared by its queues.
 #pragma once
 
 #include <atomic>
@@ -21,10 +22,17 @@ namespace echelon::tcp {
 
 class TcpChannel;
 
+/// Between which members of a group messages travel.
+enum class Lines : std::uint8_t {
+  mesh,  ///< all
+  star   ///< the first and each other: needs no connection but that to rank 0
+};
+
 /// Precedes every message.
 struct MessageHeader {
   std::uint32_t channel = 0;
-  std::uint32_t number = 0;  ///< of the messages of this line from this process, from 0
+  std::uint32_t number = 0;  ///< of the messages of this line from this process, from 0; of a
+                             ///< goodbye message: the rank that ends
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;  ///< XXH3 of the bytes, of a channel's messages
 };
@@ -33,17 +41,18 @@ static_assert(sizeof(MessageHeader) == 24);
 /// One thread reads all incoming data and writes what sockets did not accept at once, so the other
 /// end never waits for this one to read. A process that leaves sends a goodbye message: that its
 /// run is complete, or the failure that ended it; one whose connection closes without a goodbye is
-/// lost. Both stop the run.
+/// lost. Both stop the run. Rank 0 passes on to all others how a process has failed, and to members
+/// of a star that wait for it whom it waits for itself.
 class TcpTransport final : public StatusLink {
  public:
-  /// `peers`: by rank; the entry of this rank is empty.
+  /// `peers`: by rank; empty for this one and those without a connection to it.
   TcpTransport(RunThreads& run_threads, int rank, std::vector<Socket> peers);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
 
   /// The messages of one group role; `number` identifies it in all processes. Before start().
-  [[nodiscard]] std::unique_ptr<Messages> channel(int number, const Group& group);
+  [[nodiscard]] std::unique_ptr<Messages> channel(int number, const Group& group, Lines lines);
   /// When it becomes true, a byte of the next message of a channel changes on its way.
   void corrupt_when(std::shared_ptr<std::atomic<bool>> now) { corrupt_ = std::move(now); }
   void start();
@@ -81,7 +90,13 @@ class TcpTransport final : public StatusLink {
     std::uint64_t left_to_read = 0;
     TcpChannel* channel = nullptr;
     int member = 0;
-    std::vector<std::byte> note;  ///< a goodbye or status message
+    std::vector<std::byte> note;  ///< not of a channel
+  };
+  /// Of rank 0, of a star: whom it waited for a moment ago, and what it has told the others.
+  struct Awaited {
+    TcpChannel* channel = nullptr;
+    std::vector<std::int32_t> before;
+    std::vector<std::int32_t> told;
   };
 
   [[nodiscard]] Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -95,7 +110,11 @@ class TcpTransport final : public StatusLink {
   void read_from(Peer& from);
   [[nodiscard]] bool begin_message(Peer& from);
   void read_note(Peer& from);
+  void read_status(const Peer& from);
+  void read_awaited(const Peer& from);
   void read_goodbye(Peer& from);
+  void pass_on(int ended, const std::vector<std::byte>& goodbye);
+  void tell_awaited();
   void changed(const Peer& from);
   void closed(Peer& from);
   void wake();
@@ -113,6 +132,7 @@ class TcpTransport final : public StatusLink {
   std::string reported_;  ///< the failure that another process reported
   std::mutex statuses_mutex_;
   std::deque<std::pair<int, StatusMessage>> statuses_;  ///< by sender; not yet received
+  std::vector<Awaited> awaited_;                        ///< of the thread alone
   std::jthread thread_;
 };
 

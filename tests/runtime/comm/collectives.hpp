@@ -64,10 +64,14 @@ class HostOperands final : public Operands {
   Raw kept_;
 };
 
+/// Between which members messages travel: all, or the first and each other (a star).
+enum class MessagesOf { all, first };
+
 /// Keeps a member's memory after each operation, in order. Over 60 lines because every operation
 /// has its own case.
 inline void all_operations(Communicator& comm, std::int64_t count, Element element,
-                           std::uint64_t seed, Operands& operands) {
+                           std::uint64_t seed, Operands& operands,
+                           MessagesOf messages = MessagesOf::all) {
   const int n = comm.size();
   const std::int64_t bytes = count * bytes_of(element);
   const auto own = [&](std::int64_t length) {
@@ -105,34 +109,37 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
     operands.keep(data, bytes);
     operands.spoil(data, bytes);
   }
-  // Round a ring, then from every member to member 0.
-  if (n > 1) {
+  // Round a ring, then from every member to member 0, and back.
+  std::byte* got = empty(bytes);
+  if (n > 1 && messages == MessagesOf::all) {
     const int next = (comm.rank() + 1) % n;
     const int previous = (comm.rank() + n - 1) % n;
-    std::byte* got = empty(bytes);
     piece = own(count);
     if (comm.rank() % 2 == 0) comm.send(piece, count, element, next);
     comm.receive(got, count, element, previous);
     if (comm.rank() % 2 != 0) comm.send(piece, count, element, next);
     operands.spoil(piece, bytes);
     operands.keep(got, bytes);
-    piece = own(count);
-    for (int from = 1; from < n; ++from) {
-      if (comm.rank() == from) comm.send(piece, count, element, 0);
-      if (comm.rank() == 0) {
-        comm.receive(got, count, element, from);
-        operands.keep(got, bytes);
-      }
-    }
-    operands.spoil(piece, bytes);
   }
+  piece = own(count);
+  for (int other = 1; other < n; ++other) {
+    if (comm.rank() == other) comm.send(piece, count, element, 0);
+    if (comm.rank() == 0) {
+      comm.receive(got, count, element, other);
+      operands.keep(got, bytes);
+      comm.send(got, count, element, other);
+    }
+    if (comm.rank() == other) comm.receive(got, count, element, 0);
+  }
+  operands.spoil(piece, bytes);
+  operands.keep(got, bytes);
   comm.barrier();
 }
 
 inline Raw all_operations(Communicator& comm, std::int64_t count, Element element,
-                          std::uint64_t seed) {
+                          std::uint64_t seed, MessagesOf messages = MessagesOf::all) {
   HostOperands operands;
-  all_operations(comm, count, element, seed, operands);
+  all_operations(comm, count, element, seed, operands, messages);
   return operands.kept();
 }
 

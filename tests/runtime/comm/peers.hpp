@@ -31,14 +31,16 @@ inline ParallelPlan peers_plan(int processes) {
   return plan;
 }
 
-/// The memory of one process after all operations in a role.
-inline Raw all_on(Communicator& comm, std::uint64_t seed) {
+/// The memory of one process after all operations in a role. Those of all ranks may be stars.
+inline Raw all_on(Communicator& comm, GroupRole role, std::uint64_t seed) {
+  const MessagesOf messages =
+      role == GroupRole::norm || role == GroupRole::control ? MessagesOf::first : MessagesOf::all;
   Raw all;
   for (const Element element : kElements) {
     for (const std::int64_t count : kCounts) {
       if (count > 10'000 && element != Element::f32) continue;
       const Raw some =
-          all_operations(comm, count, element, seed + static_cast<std::uint64_t>(count));
+          all_operations(comm, count, element, seed + static_cast<std::uint64_t>(count), messages);
       all.insert(all.end(), some.begin(), some.end());
     }
   }
@@ -55,7 +57,7 @@ inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
   for (std::size_t i = 0; i < roles.size(); ++i) {
     for (const int rank : world->local_ranks()) {
       run_threads.add("thread", [&, i, rank] {
-        all[i][static_cast<std::size_t>(rank)] = all_on(world->at(rank, roles[i]), i);
+        all[i][static_cast<std::size_t>(rank)] = all_on(world->at(rank, roles[i]), roles[i], i);
       });
     }
   }

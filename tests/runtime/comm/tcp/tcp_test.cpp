@@ -12,67 +12,11 @@
 
 #include "runtime/comm/tcp/run_token.hpp"
 
-#include "tests/runtime/comm/peers.hpp"
+#include "tests/runtime/comm/tcp/processes.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
 namespace {
-
-/// A port that is free at the moment.
-int free_port() { return tcp::port_of(tcp::listen_for("127.0.0.1", 0).value()); }
-
-tcp::Rendezvous rendezvous_at(int port, int rank, int size) {
-  tcp::Rendezvous rendezvous;
-  rendezvous.rank = rank;
-  rendezvous.size = size;
-  rendezvous.address = "127.0.0.1";
-  rendezvous.port = port;
-  rendezvous.plan = "a plan";
-  rendezvous.limit = Seconds{20};
-  return rendezvous;
-}
-
-/// How a process ended: "" or its message, and the exit code.
-struct TcpEnd {
-  std::string reported;
-  int exit_code = 0;
-};
-
-/// `work(run_threads, world)` adds members; each process has run threads of its own.
-template <class Work>
-std::vector<TcpEnd> by_processes(const std::vector<tcp::Rendezvous>& all,
-                                 std::optional<Seconds> deadline, Work&& work) {
-  std::vector<TcpEnd> ends(all.size());
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        RunThreads run_threads(deadline);
-        auto world = tcp::world(run_threads, peers_plan(all[i].size), peers_model(), all[i]);
-        if (!world) {
-          ends[i] = {world.error().message(), world.error().kind == Error::Kind::input ? 2 : 3};
-          return;
-        }
-        work(run_threads, **world);
-        run_threads.run();
-      } catch (const RunFailure& failure) {
-        ends[i] = {failure.what(), exit_code_of(failure.kind())};
-      }
-    });
-  }
-  threads.clear();
-  return ends;
-}
-
-std::vector<tcp::Rendezvous> meetings_of(int size, const std::string& address = "127.0.0.1") {
-  const int port = free_port();
-  std::vector<tcp::Rendezvous> all;
-  for (int rank = 0; rank < size; ++rank) {
-    all.push_back(rendezvous_at(port, rank, size));
-    all.back().address = address;
-  }
-  return all;
-}
 
 bool has_ipv6() {
   const auto listener = tcp::listen_for("::1", 0);
@@ -80,7 +24,7 @@ bool has_ipv6() {
 }
 
 TEST_CASE("TCP gives the bits of threads, on three queues at once") {
-  const std::vector<GroupRole> roles{GroupRole::norm, GroupRole::tp, GroupRole::forward};
+  const std::vector<GroupRole> roles{GroupRole::norm, GroupRole::dp_reduce, GroupRole::forward};
   std::vector<std::string> addresses{"127.0.0.1", "localhost"};
   if (has_ipv6()) addresses.push_back("::1");
   for (const int processes : {1, 2, 3, 4}) {
@@ -96,7 +40,8 @@ TEST_CASE("TCP gives the bits of threads, on three queues at once") {
           }
           for (std::size_t i = 0; i < roles.size(); ++i) {
             run_threads.add(std::string(name_of(roles[i])), [&, i, rank] {
-              got[i][static_cast<std::size_t>(rank)] = all_on(world.at(rank, roles[i]), i);
+              got[i][static_cast<std::size_t>(rank)] =
+                  all_on(world.at(rank, roles[i]), roles[i], i);
             });
           }
         });
@@ -121,13 +66,13 @@ TEST_CASE("a port is free again when its run is over") {
 
 /// How each of four processes ends; the last one deviates.
 std::vector<TcpEnd> ends_when(const std::string& what) {
-  const Seconds deadline{what == "absent" ? 0.5 : 60.0};
+  const Seconds deadline{what == "absent" ? 1.5 : 60.0};
   return by_processes(meetings_of(4), deadline, [&](RunThreads& run_threads, World& world) {
     const int rank = world.local_ranks().front();
     run_threads.add("rank " + std::to_string(rank), [&, rank] {
       Communicator& comm = world.at(rank, GroupRole::norm);
       comm.barrier();
-      if (fail_as(what, comm, Seconds{1})) return;
+      if (fail_as(what, comm, Seconds{4})) return;
       std::vector<float> data(1'000'000, 1.0F);
       const auto count = static_cast<std::int64_t>(data.size());
       const bool odd_one = rank == 3;

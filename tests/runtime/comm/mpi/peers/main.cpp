@@ -22,14 +22,14 @@ void run_role(World& world, RunThreads& run_threads, GroupRole role, Work&& work
 /// Three queues at once between processes; then the same between threads.
 void operations(int processes, int rank) {
   const ParallelPlan plan = peers_plan(processes);
-  const std::vector<GroupRole> roles{GroupRole::norm, GroupRole::tp, GroupRole::forward};
+  const std::vector<GroupRole> roles{GroupRole::norm, GroupRole::dp_reduce, GroupRole::forward};
   std::vector<Raw> by_processes(roles.size());
   {
     RunThreads run_threads(Seconds{120});
     const auto world = mpi::world(run_threads, plan, peers_model()).value();
     for (std::size_t i = 0; i < roles.size(); ++i) {
       run_role(*world, run_threads, roles[i],
-               [&, i](Communicator& comm) { by_processes[i] = all_on(comm, i); });
+               [&, i](Communicator& comm) { by_processes[i] = all_on(comm, roles[i], i); });
     }
     run_threads.run();
   }
