@@ -50,6 +50,8 @@ class Backend {
   /// Communicators take memory of the rank's processor and are enqueued on its queues; those of
   /// GroupRole::control take host memory and block.
   [[nodiscard]] virtual World& world() = 0;
+  /// Communicators of the same groups that take host memory and block.
+  [[nodiscard]] virtual World& host_world() = 0;
   [[nodiscard]] virtual Processor<T>& at(int rank) = 0;
   /// The run failed and pending work on queues will never complete. Called before anything is
   /// freed.

@@ -48,6 +48,7 @@ class CpuBackend final : public Backend<T> {
   }
   [[nodiscard]] bool issues_in_order() const override { return false; }
   [[nodiscard]] World& world() override { return *world_; }
+  [[nodiscard]] World& host_world() override { return *world_; }
   [[nodiscard]] Processor<T>& at(int rank) override { return *processors_.at(rank); }
   [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
 

@@ -48,6 +48,7 @@ class CudaBackend final : public Backend<Bfloat16> {
 
   [[nodiscard]] bool issues_in_order() const override { return true; }
   [[nodiscard]] World& world() override { return *world_; }
+  [[nodiscard]] World& host_world() override { return world_->host(); }
   [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return *processors_.at(rank); }
   void give_up() override { world_->abort_all(); }
   [[nodiscard]] std::map<std::string, std::string> environment() const override {

@@ -43,6 +43,7 @@ Status InputFile::read(std::int64_t offset, std::int64_t bytes, void* out) const
           "it was cut off while it was in use");
     }
     done += got;
+    bytes_read_ += got;
   }
   return Done{};
 }

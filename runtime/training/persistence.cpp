@@ -5,30 +5,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <type_traits>
 
 #include "core/base/content_hash.hpp"
 #include "runtime/io/weights/checkpoint_layout.hpp"
 #include "runtime/io/weights/huggingface.hpp"
-#include "runtime/model/initial.hpp"
 #include "runtime/training/disk_space.hpp"
+#include "runtime/training/state_format.hpp"
 
 namespace echelon {
 namespace {
 
 constexpr std::size_t kLossesKept = 20;
-
-template <class T>
-constexpr bool kHasMaster = !std::is_same_v<T, Wide<T>>;
-
-template <class T>
-StateFormat format_of() {
-  StateFormat format;
-  format.weight = Number<T>::kElement;
-  if (kHasMaster<T>) format.master = Number<Wide<T>>::kElement;
-  format.moment = Number<Wide<T>>::kElement;
-  return format;
-}
 
 Seconds longest_wait_of(const RunSettings& settings, std::int64_t bytes) {
   constexpr Seconds kLeast{60};
@@ -56,27 +43,6 @@ std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) 
   }
   return spans;
 }
-
-/// A block of the processor for the host to fill: the block itself, or a copy that is uploaded at
-/// the end.
-template <class E, class T>
-class Filling {
- public:
-  Filling(Processor<T>& processor, E* block, std::int64_t count)
-      : processor_(processor), block_(block) {
-    if (!processor.in_host_memory()) copy_.resize(static_cast<std::size_t>(count));
-  }
-  [[nodiscard]] E* data() { return copy_.empty() ? block_ : copy_.data(); }
-  void finish() {
-    if (copy_.empty()) return;
-    processor_.write(copy_.data(), block_, static_cast<std::int64_t>(copy_.size() * sizeof(E)));
-  }
-
- private:
-  Processor<T>& processor_;
-  E* block_;
-  std::vector<E> copy_;
-};
 
 template <class T>
 CheckpointGroup group_of(int rank, int ranks, Processor<T>& processor,
@@ -194,65 +160,6 @@ Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const 
   for (const std::string& note : notes)
     notify({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
   return start_;
-}
-
-/// Elements [begin, end) of the weights.
-template <class T>
-Status Persistence<T>::fill_weights(const FlatParameters& flat, std::int64_t begin,
-                                    std::int64_t end, T* out) const {
-  if (!given_) {
-    fill_initial(flat, settings_.seed, begin, end, out);
-    return Done{};
-  }
-  std::vector<T> block;
-  for (const Parameter& p : flat.parameters) {
-    block.resize(static_cast<std::size_t>(p.count()));
-    if (Status read = given_->read(p, block.data(), Number<T>::kElement); !read) return read;
-    const std::int64_t from = std::max(begin, p.offset);
-    const std::int64_t to = std::min(end, p.offset + p.count());
-    if (from < to) std::copy_n(block.data() + (from - p.offset), to - from, out + (from - begin));
-  }
-  return Done{};
-}
-
-/// One set of flat parameters after the other, so that copies in host memory stay small.
-template <class T>
-Status Persistence<T>::fill(const std::vector<OptimizerState<T>*>& chunks,
-                            Processor<T>& processor) const {
-  for (OptimizerState<T>* states : chunks) {
-    for (FlatState<T>& r : states->flat_states()) {
-      const bool whole = r.weights != nullptr;
-      const std::int64_t begin = whole ? 0 : r.begin;
-      const std::int64_t end = whole ? r.layout->padded : r.end;
-      Filling<T, T> weights(processor, whole ? r.weights : r.own_weights, end - begin);
-      if (!found_) {
-        if (Status filled = fill_weights(*r.layout, begin, end, weights.data()); !filled)
-          return filled;
-        weights.finish();
-        states->take_weights_as_master(processor.on(Queue::compute), r);
-        continue;
-      }
-      Filling<Wide<T>, T> master(processor, r.master, kHasMaster<T> ? r.own() : 0);
-      std::vector<Filling<Wide<T>, T>> states_of_optimizer;
-      for (Wide<T>* const each : r.states)
-        states_of_optimizer.emplace_back(processor, each, r.own());
-      std::vector<StateSpan> spans;
-      append_spans(*r.layout, StateKind::weight, begin, end, weights.data(), Number<T>::kElement,
-                   spans);
-      const auto add = [&](StateKind kind, Wide<T>* data) {
-        append_spans(*r.layout, kind, r.begin, r.end, data, Number<Wide<T>>::kElement, spans);
-      };
-      if (kHasMaster<T>) add(StateKind::master, master.data());
-      for (std::size_t k = 0; k < kOptimizerStates; ++k)
-        add(OptimizerStep::kStates[k], states_of_optimizer[k].data());
-      const Status read = read_checkpoint(found_->path, format_of<T>(), spans);
-      if (!read) return read;
-      weights.finish();
-      if (kHasMaster<T>) master.finish();
-      for (Filling<Wide<T>, T>& each : states_of_optimizer) each.finish();
-    }
-  }
-  return Done{};
 }
 
 template <class T>

@@ -1,6 +1,8 @@
 // Persistence: source of a run's weights and destination of its state.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,9 +18,16 @@
 #include "runtime/io/weights/checkpoint.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/training/optimizer_state.hpp"
+#include "runtime/training/shared_reading.hpp"
 #include "runtime/training/start_point.hpp"
 
 namespace echelon {
+
+/// Bytes that a process has read at its start.
+struct ReadBytes {
+  std::int64_t state = 0;
+  std::int64_t hashed = 0;
+};
 
 /// Initial weights (from the seed, a HuggingFace folder or a checkpoint), checkpoints, export.
 template <class T>
@@ -37,9 +46,12 @@ class Persistence {
   /// --init-from folder (which stays open) of another model; a model that --export cannot
   /// represent.
   [[nodiscard]] Result<StartPoint> find(const CheckpointGroup& processes, const Notify& notify);
-  /// Fills the weights (and, when resuming, the optimizer states) of one rank.
-  [[nodiscard]] Status fill(const std::vector<OptimizerState<T>*>& states,
-                            Processor<T>& processor) const;
+  /// Fills the weights (and, when resuming, the optimizer states) of one rank. Every rank calls it
+  /// at the same time: replicas share the reading. After an error of one, no rank's are valid.
+  [[nodiscard]] Status fill(const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
+                            const Replicas& replicas);
+  /// By this process, of weights, states and headers; and to check the hashes of a checkpoint.
+  [[nodiscard]] ReadBytes bytes_read() const;
   /// Before the first step, for every rank of this process: memory for asynchronous checkpoints.
   void reserve(int rank, int ranks, const std::vector<OptimizerState<T>*>& states);
   /// Host memory of the rank that this took.
@@ -69,7 +81,7 @@ class Persistence {
   [[nodiscard]] RunIdentity identity() const;
   [[nodiscard]] CheckpointContents contents(std::int64_t steps) const;
   [[nodiscard]] Status fill_weights(const FlatParameters& flat, std::int64_t begin,
-                                    std::int64_t end, T* out) const;
+                                    std::int64_t end, T* out, Communicator& replicas) const;
   [[nodiscard]] Status check_new_folder() const;
   [[nodiscard]] Status resume(const CheckpointGroup& processes);
 
@@ -78,7 +90,8 @@ class Persistence {
   const Disk& disk_;
   Seconds longest_wait_;
   std::optional<FoundCheckpoint> found_;
-  std::optional<HuggingFaceWeights> given_;  ///< --init-from
+  std::optional<HuggingFaceWeights> given_;   ///< --init-from
+  std::atomic<std::int64_t> bytes_read_ = 0;  ///< of checkpoints, by all local ranks
   std::vector<double> losses_;
   StartPoint start_;
   std::map<int, std::unique_ptr<AsyncCheckpoint>> async_;  ///< by rank

@@ -172,7 +172,7 @@ Status Run<T>::prepare() {
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   if (const Status connected = connect(); !connected) return connected;
   report_.environment.merge(backend_->environment());
-  checkpoints_ = std::make_unique<RunCheckpoints<T>>(plan_, settings_, context_.disk,
+  checkpoints_ = std::make_unique<RunCheckpoints<T>>(run_threads_, plan_, settings_, context_.disk,
                                                      context_.notify, *backend_);
   Result<StartPoint> start = checkpoints_->find();
   if (!start) return start.error();
@@ -189,7 +189,9 @@ Status Run<T>::prepare() {
       run_threads_, *backend_, schedule_, training_of(plan_, settings_, start_.rate, samples_));
   report_.environment.merge(backend_->environment());  // its choices for this model
   device_->start_at(start_.step, start_.sample);
-  if (const Status filled = checkpoints_->fill(*device_); !filled) return filled;
+  const Result<std::string> filled = checkpoints_->fill(*device_);
+  if (!filled) return filled.error();
+  if (!filled->empty()) report_.environment["read at the start"] = *filled;
   const std::int64_t steps = start_.end - start_.step;
   const std::vector<int>& here = backend_->world().local_ranks();
   ExecutorOptions options;

@@ -2,15 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <sstream>
+
 #include "runtime/comm/exchange.hpp"
+#include "runtime/comm/local_ranks.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
 
 template <class T>
-RunCheckpoints<T>::RunCheckpoints(const PlanFile& plan, const RunSettings& settings,
-                                  const Disk& disk, const Notify& notify, Backend<T>& backend)
-    : settings_(settings), notify_(notify), backend_(backend), persistence_(plan, settings, disk) {}
+RunCheckpoints<T>::RunCheckpoints(RunThreads& run_threads, const PlanFile& plan,
+                                  const RunSettings& settings, const Disk& disk,
+                                  const Notify& notify, Backend<T>& backend)
+    : run_threads_(run_threads),
+      plan_(plan),
+      settings_(settings),
+      notify_(notify),
+      backend_(backend),
+      persistence_(plan, settings, disk) {}
 
 template <class T>
 std::vector<std::string> RunCheckpoints<T>::exchanged(int rank, const std::string& own) {
@@ -36,16 +49,54 @@ Result<StartPoint> RunCheckpoints<T>::find() {
   return persistence_.find(processes(), notify_);
 }
 
+/// Step 1: all ranks at once, since they share what they read. Step 2: do all agree? Step 3: what
+/// was read.
 template <class T>
-Status RunCheckpoints<T>::fill(TrainingDevice<T>& device) {
-  const LongWait patient(persistence_.longest_wait());
-  Status filled = Done{};
-  for (const int rank : backend_.world().local_ranks()) {
-    const std::vector<OptimizerState<T>*> states = device.states(rank);
-    if (filled) filled = persistence_.fill(states, backend_.at(rank));
-    persistence_.reserve(rank, backend_.world().ranks(), states);
+Result<std::string> RunCheckpoints<T>::fill(TrainingDevice<T>& device) {
+  World& world = backend_.host_world();
+  std::mutex mutex;
+  std::map<int, Status> filled;  // by rank
+  on_local_ranks(run_threads_, world, [&](int rank) {
+    const LongWait patient(persistence_.longest_wait());
+    // Roles of which no step makes use.
+    const GroupRole own = plan_.plan.zero > 0 ? GroupRole::replica_gather : GroupRole::dp_gather;
+    const Replicas replicas{world.at(rank, GroupRole::dp_gather), world.at(rank, own)};
+    const Status done = persistence_.fill(device.states(rank), backend_.at(rank), replicas);
+    const std::lock_guard lock(mutex);
+    filled.emplace(rank, done);
+  });
+  Status fine = Done{};
+  for (const auto& [rank, done] : filled) {
+    if (fine) fine = done;
+    persistence_.reserve(rank, world.ranks(), device.states(rank));
   }
-  return agreed(processes(), filled);
+  const LongWait patient(persistence_.longest_wait());
+  if (const Status all = agreed(processes(), fine); !all) return all.error();
+  return read_by_all();
+}
+
+template <class T>
+std::string RunCheckpoints<T>::read_by_all() {
+  const ReadBytes own = persistence_.bytes_read();
+  std::int64_t state = 0;
+  std::int64_t most = 0;
+  std::int64_t hashed = 0;
+  const CheckpointGroup all = processes();
+  for (const std::string& each : all.exchange(fmt::format("{} {}", own.state, own.hashed))) {
+    std::istringstream numbers(each);
+    std::int64_t state_of_one = 0;
+    std::int64_t hashed_of_one = 0;
+    numbers >> state_of_one >> hashed_of_one;
+    state += state_of_one;
+    most = std::max(most, state_of_one);
+    hashed += hashed_of_one;
+  }
+  if (state == 0) return "";
+  std::string text = fmt::format("{} bytes", state);
+  if (all.members > 1)
+    text += fmt::format(", at most {} by one of {} processes", most, all.members);
+  if (hashed > 0) text += fmt::format("; {} bytes to check the hashes", hashed);
+  return text;
 }
 
 template <class T>

@@ -17,16 +17,17 @@ class RunCheckpoints {
   using Notify = typename Persistence<T>::Notify;
 
   /// References must outlive it.
-  RunCheckpoints(const PlanFile& plan, const RunSettings& settings, const Disk& disk,
-                 const Notify& notify, Backend<T>& backend);
+  RunCheckpoints(RunThreads& run_threads, const PlanFile& plan, const RunSettings& settings,
+                 const Disk& disk, const Notify& notify, Backend<T>& backend);
 
   /// Before the threads of the run start, by every process. Errors: as of Persistence::find.
   [[nodiscard]] Result<StartPoint> find();
   /// The last steps' losses of the resumed run.
   [[nodiscard]] const std::vector<double>& losses() const { return persistence_.losses(); }
-  /// Weights and states of all ranks of this process. A rank that reads for long lets no other
-  /// begin its first step, where the deadline counts.
-  [[nodiscard]] Status fill(TrainingDevice<T>& device);
+  /// Weights and states of all ranks of this process; replicas, in whichever process, share the
+  /// reading. A rank that reads for long lets no other begin its first step, where the deadline
+  /// counts. Returns what was read, in words; "" if nothing was.
+  [[nodiscard]] Result<std::string> fill(TrainingDevice<T>& device);
   /// The training was complete when its last process ended: a launcher that starts it again gets
   /// its export, which may be missing.
   [[nodiscard]] Status finish_again();
@@ -41,7 +42,10 @@ class RunCheckpoints {
  private:
   [[nodiscard]] std::vector<std::string> exchanged(int rank, const std::string& own);
   [[nodiscard]] CheckpointGroup processes();
+  [[nodiscard]] std::string read_by_all();
 
+  RunThreads& run_threads_;
+  const PlanFile& plan_;
   const RunSettings& settings_;
   const Notify& notify_;
   Backend<T>& backend_;

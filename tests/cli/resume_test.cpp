@@ -93,6 +93,64 @@ TEST_CASE("one command line starts a run and goes on with it, whatever launcher 
   CHECK(slurp(runs.sandbox.file("env/step_30/weights.safetensors")) == weights);
 }
 
+namespace {
+
+/// The numbers of the report's line about what was read: all bytes, and the most by one process.
+std::vector<double> bytes_read(const Runs& runs) {
+  const std::string line = report_in(runs).environment.at("read at the start");
+  std::vector<double> numbers;
+  for (const std::string& word : {std::string(), std::string(" at most ")}) {
+    const std::size_t at = line.find(word);
+    if (at != std::string::npos) numbers.push_back(std::stod(line.substr(at + word.size())));
+  }
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("replicas read a checkpoint once, and a damaged one is found, over every transport") {
+  const Runs runs;
+  runs.plan("plan.json", 4, "--dp 4 --tp 1 --zero 1");
+  REQUIRE(runs.run("plan.json --steps 2 --checkpoint-dir saved").exit_code == 0);
+  double size = 0;
+  for (const auto& entry : fs::directory_iterator(runs.sandbox.file("saved/step_2")))
+    size += static_cast<double>(entry.file_size());
+  const bool has_mpi = run_shell("command -v mpirun").exit_code == 0;
+  for (const std::string launcher : {"local", "env", "mpi"}) {
+    if (launcher == "mpi" && !has_mpi) continue;
+    CAPTURE(launcher);
+    fs::copy(runs.sandbox.file("saved"), runs.sandbox.file(launcher), fs::copy_options::recursive);
+    const std::string flags = "plan.json --steps 1 --resume --report report.json --launcher " +
+                              launcher + " --checkpoint-dir " + launcher;
+    // How the run ends, and what it says.
+    const auto ends = [&]() -> std::pair<int, std::string> {
+      if (launcher != "env") {
+        const ProcessResult result = runs.run(flags);
+        return {result.exit_code, result.out + result.err};
+      }
+      Started run(runs, 4, "--quiet " + flags);
+      int code = 0;
+      for (int rank = 0; rank < 4; ++rank) code = std::max(code, run.exit_code(rank));
+      return {code, run.out(0) + run.err(0)};
+    };
+    const auto [code, said] = ends();
+    INFO(said);
+    REQUIRE(code == 0);
+    const std::vector<double> read = bytes_read(runs);
+    CHECK(read.front() > 0.95 * size);
+    CHECK(read.front() < 1.1 * size);
+    if (launcher != "local") CHECK(read.at(1) < 0.3 * size);
+    fs::remove_all(runs.sandbox.file(launcher + "/step_3"));
+    std::string weights = slurp(runs.sandbox.file(launcher + "/step_2/weights.safetensors"));
+    weights[weights.size() / 2] ^= 1;
+    runs.sandbox.write(launcher + "/step_2/weights.safetensors", weights);
+    const auto [refused, why] = ends();
+    CHECK(refused == 2);
+    CHECK(lacks(why, "step_2/weights.safetensors: checksum mismatch in the 16 MiB piece at byte") ==
+          "");
+  }
+}
+
 TEST_CASE("a world that shrank is told what to do, and goes on under another plan") {
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/base/expects.hpp"
+#include "runtime/comm/local_ranks.hpp"
 #include "runtime/cuda/comm/communicators.hpp"
 #include "runtime/cuda/device/checks.hpp"
-#include "runtime/cuda/device/local_ranks.hpp"
 #include "runtime/cuda/device/resources.hpp"
 
 namespace echelon::cuda {

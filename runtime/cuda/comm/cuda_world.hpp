@@ -49,6 +49,7 @@ class CudaWorld final : public World {
   }
   [[nodiscard]] Communicator& at(int rank, GroupRole role) override;
   [[nodiscard]] StatusLink* status_link() override { return host_->status_link(); }
+  [[nodiscard]] World& host() { return *host_; }
 
   /// Throws asynchronous errors of communicators. For threads that wait for a GPU.
   void check() { nccl_.check(); }

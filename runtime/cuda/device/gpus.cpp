@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/base/content_hash.hpp"
+#include "runtime/comm/local_ranks.hpp"
 #include "runtime/cuda/device/checks.hpp"
-#include "runtime/cuda/device/local_ranks.hpp"
 #include "runtime/cuda/kernels/kernels.hpp"
 
 namespace echelon::cuda {

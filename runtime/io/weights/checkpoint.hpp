@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 #include "runtime/io/weights/checkpoint_group.hpp"
 #include "runtime/io/weights/disk.hpp"
 #include "runtime/io/weights/retention.hpp"
+#include "runtime/io/weights/safetensors.hpp"
 #include "runtime/io/weights/tensors.hpp"
 
 namespace echelon {
@@ -92,6 +94,7 @@ struct FoundCheckpoint {
   CheckpointContents contents;
   /// For the user: newer checkpoints that are damaged, with reasons; another plan, other data.
   std::vector<std::string> notes;
+  std::int64_t bytes_hashed = 0;  ///< by this member, in all checkpoints that it has checked
 };
 /// The newest complete checkpoint; nothing if there is none at all. Every member calls it and gets
 /// the same: the leader names a checkpoint by its step and the hash of its manifest, every member
@@ -103,9 +106,21 @@ struct FoundCheckpoint {
     const CheckpointGroup& group = {});
 /// The manifest of a checkpoint that find_checkpoint has found.
 [[nodiscard]] Result<CheckpointContents> read_contents(const std::string& path);
-/// Fills the spans, whatever the split of the run that wrote; padding of the vocabulary becomes 0.
-/// Errors: a tensor that is missing, has another shape or, with `format`, another type.
-[[nodiscard]] Status read_checkpoint(const std::string& path, const StateFormat& format,
-                                     std::span<const StateSpan> spans);
+
+/// The open files of a checkpoint.
+class CheckpointReader {
+ public:
+  [[nodiscard]] static Result<CheckpointReader> open(const std::string& path,
+                                                     const StateFormat& format);
+  /// Fills the spans, whatever the split of the run that wrote; padding of the vocabulary becomes
+  /// 0. Errors: a tensor that is missing, has another shape or another type than the format's.
+  [[nodiscard]] Status read(std::span<const StateSpan> spans) const;
+  [[nodiscard]] std::int64_t bytes_read() const;
+
+ private:
+  explicit CheckpointReader(const StateFormat& format) : format_(format) {}
+  StateFormat format_;
+  std::map<StateKind, SafetensorsFile> files_;
+};
 
 }  // namespace echelon

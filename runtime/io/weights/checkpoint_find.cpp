@@ -36,7 +36,7 @@ Result<CheckpointManifest> read_manifest(const std::string& path) {
 /// to `first`, is the member's modulo the members. Hashing takes longer than reading, so threads
 /// share it.
 Status verify_file(const std::string& path, const CheckpointFile& expected, std::int64_t first,
-                   const CheckpointGroup& group) {
+                   const CheckpointGroup& group, std::int64_t& hashed) {
   const Result<InputFile> file = InputFile::open(path);
   if (!file) return file.error();
   const auto pieces = static_cast<std::int64_t>(expected.pieces.size());
@@ -68,17 +68,18 @@ Status verify_file(const std::string& path, const CheckpointFile& expected, std:
     for (std::int64_t i = 1; i < std::min(most, pieces); ++i) threads.emplace_back(work);
     work();
   }
+  hashed += file->bytes_read();
   if (!wrong.empty()) return wrong.begin()->second;
   return Done{};
 }
 
-/// A member's share of all files.
+/// A member's share of all files; adds its bytes to `hashed`.
 Status verify(const std::string& path, const CheckpointManifest& manifest,
-              const CheckpointGroup& group) {
+              const CheckpointGroup& group, std::int64_t& hashed) {
   std::int64_t first = 0;
   for (const CheckpointFile& file : manifest.files) {
     const std::string name = (std::filesystem::path(path) / file.name).string();
-    if (const Status whole = verify_file(name, file, first, group); !whole) return whole;
+    if (const Status whole = verify_file(name, file, first, group, hashed); !whole) return whole;
     first += static_cast<std::int64_t>(file.pieces.size());
   }
   return Done{};
@@ -208,6 +209,7 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& direct
                                                        const CheckpointGroup& group) {
   Search search(directory, group);
   if (const Status listed = search.list(); !listed) return listed.error();
+  std::int64_t hashed = 0;
   for (;;) {
     const Result<std::optional<std::int64_t>> step = search.propose();
     if (!step) return step.error();
@@ -217,11 +219,11 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& direct
     Status fine = manifest ? Status(Done{}) : Status(manifest.error());
     if (fine) fine = check_same_run(path, manifest->contents, run, format);
     if (const Status all = agreed(group, fine); !all) return all.error();
-    if (const Status whole = agreed(group, verify(path, *manifest, group)); !whole) {
+    if (const Status whole = agreed(group, verify(path, *manifest, group, hashed)); !whole) {
       search.damaged.push_back("skipped a damaged checkpoint: " + whole.error().message());
       continue;
     }
-    FoundCheckpoint found{path, std::move(manifest->contents), std::move(search.damaged)};
+    FoundCheckpoint found{path, std::move(manifest->contents), std::move(search.damaged), hashed};
     for (std::string& note : differences_told(found.contents.run, run)) {
       found.notes.push_back(path + ": " + std::move(note));
     }

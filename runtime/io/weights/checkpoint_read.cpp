@@ -1,5 +1,4 @@
 // Reads a checkpoint under any split.
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -38,24 +37,33 @@ Status read_span(const SafetensorsFile& file, const StateSpan& span, Element ele
 
 }  // namespace
 
-Status read_checkpoint(const std::string& path, const StateFormat& format,
-                       std::span<const StateSpan> spans) {
+Result<CheckpointReader> CheckpointReader::open(const std::string& path,
+                                                const StateFormat& format) {
+  CheckpointReader reader(format);
   for (const StateKindInfo& info : kStateKinds) {
-    const StateKind kind = info.kind;
-    const auto of_kind = [kind](const StateSpan& span) { return span.kind == kind; };
-    if (std::none_of(spans.begin(), spans.end(), of_kind)) continue;
-    const std::optional<Element> element = element_of(format, kind);
-    EXPECTS(element.has_value(), "spans of what the format has");
-    const Result<SafetensorsFile> file =
+    if (!element_of(format, info.kind)) continue;
+    Result<SafetensorsFile> file =
         SafetensorsFile::open((std::filesystem::path(path) / info.file).string());
     if (!file) return file.error();
-    for (const StateSpan& span : spans) {
-      if (!of_kind(span)) continue;
-      const Status read = read_span(*file, span, *element);
-      if (!read) return read;
-    }
+    reader.files_.emplace(info.kind, *std::move(file));
+  }
+  return reader;
+}
+
+Status CheckpointReader::read(std::span<const StateSpan> spans) const {
+  for (const StateSpan& span : spans) {
+    const auto file = files_.find(span.kind);
+    EXPECTS(file != files_.end(), "spans of what the format has");
+    const Status read = read_span(file->second, span, *element_of(format_, span.kind));
+    if (!read) return read;
   }
   return Done{};
+}
+
+std::int64_t CheckpointReader::bytes_read() const {
+  std::int64_t bytes = 0;
+  for (const auto& [kind, file] : files_) bytes += file.bytes_read();
+  return bytes;
 }
 
 }  // namespace echelon

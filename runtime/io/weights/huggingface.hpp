@@ -46,8 +46,12 @@ class HuggingFaceWeights {
   /// tensor is missing, has another shape, or is unexpected; damaged files.
   [[nodiscard]] static Result<HuggingFaceWeights> open(const std::string& directory,
                                                        const ModelSpec& planned);
-  /// The parameter's local block, row-major; padding of the vocabulary becomes 0.
-  [[nodiscard]] Status read(const Parameter& parameter, void* out, Element element) const;
+  /// Elements [begin, end) of the parameter's local block, row-major; padding of the vocabulary
+  /// becomes 0.
+  [[nodiscard]] Status read(const Parameter& parameter, std::int64_t begin, std::int64_t end,
+                            void* out, Element element) const;
+  /// Since it was opened.
+  [[nodiscard]] std::int64_t bytes_read() const { return files_.bytes_read(); }
 
  private:
   HuggingFaceWeights(HuggingFaceConfig config, TensorFiles files)

@@ -108,10 +108,12 @@ Status export_checkpoint(const std::string& checkpoint, const std::string& direc
                          const Disk& disk) {
   const Result<CheckpointContents> contents = read_contents(checkpoint);
   if (!contents) return contents.error();
+  const Result<CheckpointReader> reader = CheckpointReader::open(checkpoint, contents->format);
+  if (!reader) return reader.error();
   const RunIdentity& run = contents->run;
   const ReadWhole read = [&](const Parameter& whole, void* out) {
     const StateSpan span{&whole, StateKind::weight, 0, whole.count(), out};
-    return read_checkpoint(checkpoint, contents->format, std::span(&span, 1));
+    return reader->read(std::span(&span, 1));
   };
   return export_huggingface(directory, run.model, contents->format.weight, read, disk);
 }

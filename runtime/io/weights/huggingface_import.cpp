@@ -114,35 +114,42 @@ Status HuggingFaceWeights::check_tied_head() const {
                      "equal ones: config.json says that they are tied");
 }
 
-Status HuggingFaceWeights::read(const Parameter& parameter, void* out, Element element) const {
+Status HuggingFaceWeights::read(const Parameter& parameter, std::int64_t begin, std::int64_t end,
+                                void* out, Element element) const {
   const ForeignPlace place = foreign_place(config_.names, parameter);
   const auto found = files_.tensors().find(full_name(place));
   EXPECTS(found != files_.tensors().end(), "a parameter of the model: " + parameter.name);
+  EXPECTS(begin >= 0 && begin <= end && end <= parameter.count(), "a range of the block");
   const SafetensorsFile& file = *found->second.file;
   const TensorEntry& tensor = *found->second.tensor;
   const std::int64_t size = bytes_of(element);
   auto* to = static_cast<char*>(out);
-  std::memset(out, 0, static_cast<std::size_t>(parameter.count() * size));
+  if (begin == end) return Done{};
+  std::memset(out, 0, static_cast<std::size_t>((end - begin) * size));
   if (!place.transposed) {
     Status fine = Done{};
-    for_each_piece(parameter, 0, parameter.count(),
+    for_each_piece(parameter, begin, end,
                    [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                      if (!fine) return;
                      fine = file.read(tensor, place.first * parameter.columns + global, count,
-                                      to + local * size, element);
+                                      to + (local - begin) * size, element);
                    });
     return fine;
   }
-  // A row of theirs is a column of ours.
+  // A row of theirs is a column of ours: of each, the part in the rows of ours that the range has.
   const std::int64_t width = place.shape[1];
-  std::vector<char> row(static_cast<std::size_t>(parameter.local_rows * size));
-  for (std::int64_t column = 0; column < parameter.local_columns; ++column) {
+  const std::int64_t columns = parameter.local_columns;
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const std::int64_t top = (begin - column + columns - 1) / columns;
+    const std::int64_t bottom = (end - column + columns - 1) / columns;
+    if (top == bottom) continue;
+    std::vector<char> row(static_cast<std::size_t>((bottom - top) * size));
     const std::int64_t first = (parameter.first_column + column) * width + place.first;
     const Status read =
-        file.read(tensor, first + parameter.first_row, parameter.local_rows, row.data(), element);
+        file.read(tensor, first + parameter.first_row + top, bottom - top, row.data(), element);
     if (!read) return read;
-    for (std::int64_t i = 0; i < parameter.local_rows; ++i) {
-      std::memcpy(to + (i * parameter.local_columns + column) * size, row.data() + i * size,
+    for (std::int64_t i = top; i < bottom; ++i) {
+      std::memcpy(to + (i * columns + column - begin) * size, row.data() + (i - top) * size,
                   static_cast<std::size_t>(size));
     }
   }

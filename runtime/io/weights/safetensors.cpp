@@ -145,6 +145,12 @@ Status SafetensorsFile::read(const TensorEntry& tensor, std::int64_t first, std:
   return Done{};
 }
 
+std::int64_t TensorFiles::bytes_read() const {
+  std::int64_t bytes = 0;
+  for (const SafetensorsFile& file : files_) bytes += file.bytes_read();
+  return bytes;
+}
+
 Result<TensorFiles> TensorFiles::open(const std::string& directory) {
   namespace fs = std::filesystem;
   const std::string single = (fs::path(directory) / "model.safetensors").string();

@@ -87,6 +87,8 @@ class SafetensorsFile {
   /// nearest if that is narrower. Errors: a type that cannot be converted; disk errors.
   [[nodiscard]] Status read(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                             void* out, Element element) const;
+  /// Header and tensors.
+  [[nodiscard]] std::int64_t bytes_read() const { return file_.bytes_read(); }
 
  private:
   SafetensorsFile(InputFile file, SafetensorsHeader header);
@@ -108,6 +110,7 @@ class TensorFiles {
   [[nodiscard]] static Result<TensorFiles> open(const std::string& directory);
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] const std::map<std::string, Found>& tensors() const { return tensors_; }
+  [[nodiscard]] std::int64_t bytes_read() const;
 
  private:
   std::string where_;

@@ -141,6 +141,7 @@ class WrappedBackend : public Backend<T> {
   explicit WrappedBackend(std::unique_ptr<Backend<T>> inner) : inner_(std::move(inner)) {}
   [[nodiscard]] bool issues_in_order() const override { return inner_->issues_in_order(); }
   [[nodiscard]] World& world() override { return inner_->world(); }
+  [[nodiscard]] World& host_world() override { return inner_->host_world(); }
   [[nodiscard]] Processor<T>& at(int rank) override { return inner_->at(rank); }
   void give_up() override { inner_->give_up(); }
   [[nodiscard]] std::map<std::string, std::string> environment() const override {

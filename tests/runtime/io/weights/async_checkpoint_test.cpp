@@ -65,7 +65,7 @@ TEST_CASE("an asynchronous checkpoint holds the state of its step, whatever happ
   REQUIRE(found->has_value());
   CHECK((*found)->contents.progress.step == 3);
   RankState whole = rank_state(two_layer_llama(), kAsyncFormat, 1, 0, 1, 0);
-  REQUIRE(read_checkpoint((*found)->path, kAsyncFormat, whole.spans).ok());
+  REQUIRE(CheckpointReader::open((*found)->path, kAsyncFormat)->read(whole.spans).ok());
   CHECK(wrong_spans(whole, kAsyncFormat) == 0);
   // One copy of every rank's own part: no more than its shard of 14 bytes a parameter.
   double all = 0;

@@ -66,9 +66,11 @@ std::vector<std::string> names_in(const fs::path& directory) {
 int wrong_after_reading(const std::string& path, const ModelSpec& model, const StateFormat& format,
                         int tp, int dp) {
   int wrong = 0;
+  const auto reader = CheckpointReader::open(path, format);
+  REQUIRE(reader.ok());
   for (int rank = 0; rank < tp * dp; ++rank) {
     RankState state = rank_state(model, format, tp, rank % tp, dp, rank / tp);
-    const Status read = read_checkpoint(path, format, state.spans);
+    const Status read = reader->read(state.spans);
     INFO((read ? "" : read.error().message()));
     CHECK(read.ok());
     wrong += wrong_spans(state, format) != 0;
@@ -361,7 +363,9 @@ TEST_CASE("weights of another element type are refused by name") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   const RankState rank = rank_state(two_layer_llama(), kDouble, 1, 0, 1, 0);
-  const Status read = read_checkpoint(dir.path() / "step_1", kDouble, rank.spans);
+  const auto reader = CheckpointReader::open(dir.path() / "step_1", kDouble);
+  REQUIRE(reader.ok());
+  const Status read = reader->read(rank.spans);
   REQUIRE_FALSE(read.ok());
   CHECK(reports(read.error().message(), "is BF16 [8]; expected F64 [8]"));
 }

@@ -84,7 +84,10 @@ int wrong_blocks(const HuggingFaceWeights& weights, const ModelSpec& model, int 
       std::vector<double> right(static_cast<std::size_t>(span.parameter->count()));
       std::vector<double> got(right.size(), -1);
       fill(span, Element::f64, right.data());
-      REQUIRE(weights.read(*span.parameter, got.data(), Element::f64).ok());
+      const std::int64_t count = span.parameter->count();
+      for (const auto& [begin, end] : {std::pair{std::int64_t{0}, count / 3}, {count / 3, count}})
+        REQUIRE(
+            weights.read(*span.parameter, begin, end, &got[std::size_t(begin)], Element::f64).ok());
       wrong += right != got;
     }
   }

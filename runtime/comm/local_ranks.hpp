@@ -6,7 +6,7 @@
 #include "runtime/comm/world.hpp"
 #include "runtime/threads/run_threads.hpp"
 
-namespace echelon::cuda {
+namespace echelon {
 
 /// Calls `work` for each rank that is local to `world`, each on its own thread, so that they can
 /// wait for each other and for ranks of other processes. If one throws, the run stops with that
@@ -14,4 +14,4 @@ namespace echelon::cuda {
 void on_local_ranks(RunThreads& run_threads, const World& world,
                     const std::function<void(int rank)>& work);
 
-}  // namespace echelon::cuda
+}  // namespace echelon

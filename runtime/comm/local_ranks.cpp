@@ -1,11 +1,11 @@
-#include "runtime/cuda/device/local_ranks.hpp"
+#include "runtime/comm/local_ranks.hpp"
 
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-namespace echelon::cuda {
+namespace echelon {
 
 void on_local_ranks(RunThreads& run_threads, const World& world,
                     const std::function<void(int rank)>& work) {
@@ -27,7 +27,7 @@ void on_local_ranks(RunThreads& run_threads, const World& world,
       } catch (const std::exception& other) {
         run_threads.stop(RunFailure::Kind::defect, other.what());
       } catch (...) {
-        run_threads.stop(RunFailure::Kind::defect, "opening the GPUs failed");
+        run_threads.stop(RunFailure::Kind::defect, "the ranks of this process could not begin");
       }
     }
   };
@@ -37,4 +37,4 @@ void on_local_ranks(RunThreads& run_threads, const World& world,
   if (first) std::rethrow_exception(first);
 }
 
-}  // namespace echelon::cuda
+}  // namespace echelon
