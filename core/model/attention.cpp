@@ -2,12 +2,21 @@
 
 namespace echelon {
 
+namespace {
+
+/// Gradients of k and v per query head, if heads share keys.
+std::int64_t shared_gradients(const AttentionShape& s) {
+  return s.heads == s.kv_heads ? 0 : 4 * s.sequence * s.head_dim;
+}
+
+}  // namespace
+
 Bytes deterministic_workspace(const AttentionShape& s, const AttentionPart& part) {
   constexpr std::int64_t kTile = 64;
   const std::int64_t padded = (s.sequence + kTile - 1) / kTile * kTile;
   const std::int64_t heads = std::int64_t{part.samples} * part.kv_heads * (s.heads / s.kv_heads);
-  const std::int64_t gradients = s.heads == s.kv_heads ? 0 : 4 * s.sequence * s.head_dim;
-  return Bytes{static_cast<double>(heads * (2 * padded * padded + 4 * s.sequence + gradients))};
+  return Bytes{
+      static_cast<double>(heads * (2 * padded * padded + 4 * s.sequence + shared_gradients(s)))};
 }
 
 AttentionPart largest_part(const AttentionShape& s, Bytes limit) {
@@ -22,6 +31,24 @@ AttentionPart largest_part(const AttentionShape& s, Bytes limit) {
     if (s.samples % samples == 0) consider({samples, s.kv_heads});
   }
   return best;
+}
+
+std::optional<AttentionBackward> plan_attention_backward(const AttentionShape& s,
+                                                         const AttentionMode& mode) {
+  const AttentionPart whole{s.samples, s.kv_heads};
+  AttentionBackward found{whole, deterministic_workspace(s, whole), true};
+  const double heads = static_cast<double>(s.samples) * s.heads;
+  const double rows = heads * static_cast<double>(s.sequence);
+  const Bytes statistics = Bytes{4 * rows + heads * static_cast<double>(shared_gradients(s))};
+  if (mode.deterministic) {
+    found.part = largest_part(s, mode.parts);
+    found.workspace = deterministic_workspace(s, found.part);
+  } else if (found.workspace - statistics > mode.parts) {
+    found.workspace = statistics + Bytes{4 * rows * s.head_dim};
+    found.deterministic = false;
+  }
+  if (found.workspace > mode.limit) return std::nullopt;
+  return found;
 }
 
 }  // namespace echelon

@@ -41,16 +41,16 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
 
 /// Of attention's kernels, next to their operands.
 Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int sequence,
-                          Bytes parts) {
-  if (parts <= Bytes{}) return {};
+                          const AttentionMode& mode) {
+  if (mode.parts <= Bytes{}) return {};
   AttentionShape shape;
   shape.sequence = sequence / plan.cp;
   shape.samples = plan.microbatch;
   shape.heads = model.heads / plan.tp;
   shape.kv_heads = std::max(1, model.kv_heads / plan.tp);
   shape.head_dim = model.head_dim;
-  const Bytes needed = deterministic_workspace(shape, largest_part(shape, parts));
-  return needed <= kMaxDeterministicWorkspace ? needed : Bytes{};
+  const std::optional<AttentionBackward> backward = plan_attention_backward(shape, mode);
+  return backward ? backward->workspace : Bytes{};
 }
 
 }  // namespace
@@ -168,8 +168,9 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
                     Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
                     c_.gemm_workspace;
   if (stage.layers.total() > 0) {
-    workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence,
-                                     c_.attention_parts);
+    const AttentionMode mode{.parts = c_.attention_parts,
+                             .limit = attention_limit(cost_model_.cluster().gpu().memory)};
+    workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence, mode);
   }
   return workspace;
 }

@@ -59,6 +59,8 @@ class CudaBackend final : public Backend<Bfloat16> {
                                              {"communicators", world_->transport()}};
     const std::string& attention = processors_.begin()->second->attention().by();
     if (!attention.empty()) known["attention"] = attention;
+    const std::string gemms = processors_.begin()->second->gemm_algorithms();
+    if (!gemms.empty()) known["gemm algorithms"] = gemms;
     GraphsMade graphs;
     for (const auto& [rank, processor] : processors_) {
       const GraphsMade own = processor->graphs();

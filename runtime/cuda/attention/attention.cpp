@@ -12,6 +12,9 @@
 namespace echelon::cuda {
 namespace {
 
+/// The value of ECHELON_DETERMINISTIC.
+bool deterministic_is_wanted() { return chosen_by("ECHELON_DETERMINISTIC", {"0", "1"}) == "1"; }
+
 bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
 }  // namespace
@@ -22,7 +25,10 @@ void Attention::prepare(const AttentionShape& shape, Stream stream) {
   std::unique_ptr<CudnnAttention>& cudnn = place->second;
   std::string why = "ECHELON_CUDNN=never";
   if (cudnn_is_wanted()) {
-    cudnn = cudnn_attention(shape, why);
+    const DeviceMemory memory = memory_of_device();
+    const AttentionMode mode{.deterministic = deterministic_is_wanted(),
+                             .limit = attention_limit(memory.free + memory.used)};
+    cudnn = cudnn_attention(shape, why, mode);
     if (cudnn && !try_out(shape, stream)) {
       cudnn.reset();
       why = "no memory to try cuDNN's";
@@ -30,8 +36,10 @@ void Attention::prepare(const AttentionShape& shape, Stream stream) {
   }
   if (!cudnn) {
     by_ = fmt::format("Echelon's kernels ({})", why);
-  } else if (cudnn->has_backward()) {
-    by_ = "cuDNN " + cudnn_version();
+  } else if (const auto backward = cudnn->backward_how()) {
+    by_ = fmt::format(
+        "cuDNN {}, {}", cudnn_version(),
+        backward->deterministic ? "deterministic backward" : "backward with atomic sums");
   } else {
     by_ = fmt::format("cuDNN {} forward, Echelon's kernels backward", cudnn_version());
   }
@@ -66,7 +74,7 @@ Bytes Attention::parts() const {
   const bool any = std::any_of(cudnn_.begin(), cudnn_.end(), [](const auto& each) {
     return each.second != nullptr && each.second->has_backward();
   });
-  return any ? kBackwardWorkspace : Bytes{};
+  return any ? AttentionMode{}.parts : Bytes{};
 }
 
 std::int64_t Attention::workspace(const AttentionShape& shape) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/cuda/attention/cudnn_attention.hpp"
@@ -17,7 +18,7 @@ class Attention {
   /// Chooses, on the calling thread's GPU, before the shape is computed there, and has cuDNN
   /// compute it once on operands that are freed again: a kernel that is loaded by its first launch
   /// within a step may wait for another rank's. ECHELON_CUDNN=never, or no memory for those: our
-  /// kernels.
+  /// kernels. ECHELON_DETERMINISTIC=1: the same bits in every run.
   void prepare(const AttentionShape& shape, Stream stream);
   /// Bytes that the kernels of a prepared shape need in addition to their operands.
   [[nodiscard]] std::int64_t workspace(const AttentionShape& shape) const;
@@ -28,7 +29,8 @@ class Attention {
                 void* workspace) const;
   /// Calibration::attention_parts of the prepared shapes.
   [[nodiscard]] Bytes parts() const;
-  /// Implementation of the shape prepared last: "cuDNN 9.19.0", "Echelon's kernels (…)".
+  /// Implementation of the shape prepared last: "cuDNN 9.19.0, deterministic backward", "Echelon's
+  /// kernels (…)".
   [[nodiscard]] const std::string& by() const { return by_; }
 
  private:

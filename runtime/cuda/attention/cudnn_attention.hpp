@@ -3,15 +3,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/cuda/kernels/kernels.hpp"
 
 namespace echelon::cuda {
 
-/// The graphs of one shape: for its forward and for its backward, which is deterministic. For that,
-/// cuDNN needs a workspace that grows with the square of the sequence; the backward therefore
-/// processes parts of the samples and heads, of 256 MiB if possible.
+/// The graphs of one shape: for its forward and for its backward, which
+/// plan_attention_backward() describes (core/model/attention.hpp). A deterministic one needs a
+/// workspace that grows with the square of the sequence, and therefore processes parts of the
+/// samples and heads.
 class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
@@ -19,8 +21,9 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  /// False: the smallest part would take more than 1 GiB, or cuDNN does not support it.
-  [[nodiscard]] virtual bool has_backward() const = 0;
+  /// nothing: it would take more than the limit, or cuDNN does not support it.
+  [[nodiscard]] virtual std::optional<AttentionBackward> backward_how() const = 0;
+  [[nodiscard]] bool has_backward() const { return backward_how().has_value(); }
   /// Bytes that either direction needs, aligned to 256.
   [[nodiscard]] virtual std::int64_t workspace() const = 0;
   /// Like the kernels of the same name; operands are aligned to 16 bytes.
@@ -31,18 +34,16 @@ class CudnnAttention {
                         void* workspace) = 0;
 };
 
-inline constexpr Bytes kBackwardWorkspace = 256_MiB;  ///< for parts of more than one head
-
 /// For the calling thread's GPU. nullptr: cuDNN is not used, for the reason in `why`.
-/// `backward_workspace`: the size for which the backward's parts are chosen (largest_part()).
-[[nodiscard]] std::unique_ptr<CudnnAttention> cudnn_attention(
-    const AttentionShape& shape, std::string& why, Bytes backward_workspace = kBackwardWorkspace);
+[[nodiscard]] std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape,
+                                                              std::string& why,
+                                                              const AttentionMode& mode = {});
 /// Version of the loaded library, "9.19.0"; empty if none is built in.
 [[nodiscard]] std::string cudnn_version();
 /// The reason why the library would not support the shape on a GPU described in its own JSON
 /// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), of this compute capability (90); empty if it would.
 /// Needs no GPU.
 [[nodiscard]] std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu,
-                                           int capability);
+                                           int capability, const AttentionMode& mode = {});
 
 }  // namespace echelon::cuda

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/content_hash.hpp"
 #include "core/base/files.hpp"
 #include "runtime/cuda/gemm/gemm.hpp"
 
@@ -35,6 +36,12 @@ bool read_line(const std::string& line, Product& p, Algorithms::Algorithm& algor
 }
 
 }  // namespace
+
+std::string fingerprint_of(const std::map<Product, Algorithms::Algorithm>& chosen) {
+  std::string text;
+  for (const auto& [product, algorithm] : chosen) text += line_of(product, algorithm);
+  return content_hash(text);
+}
 
 std::string algorithms_path(const std::string& gpu) {
   const char* cache = std::getenv("XDG_CACHE_HOME");

@@ -1,6 +1,7 @@
 #include "runtime/cuda/gemm/gemm.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -243,6 +244,25 @@ cublasStatus_t Gemm::multiply(const Made& made, const Product& p, const Operands
 void Gemm::run(const Product& product, const Operands& operands, cudaStream_t stream) {
   const Made& how = made(product);
   check(multiply(how, product, operands, how.algorithm, stream), "multiply matrices");
+}
+
+std::string Gemm::in_use() const {
+  std::map<int, int> products;  // by identifier
+  std::map<Product, Algorithms::Algorithm> chosen;
+  for (const auto& [product, how] : made_) {
+    int id = -1;
+    check(cublasLtMatmulAlgoConfigGetAttribute(&how->algorithm, CUBLASLT_ALGO_CONFIG_ID, &id,
+                                               sizeof id, nullptr),
+          "name an algorithm");
+    ++products[id];
+    std::memcpy(chosen[product].data(), &how->algorithm, sizeof how->algorithm);
+  }
+  if (products.empty()) return {};
+  std::vector<std::string> each;
+  for (const auto& [id, count] : products) {
+    each.push_back(fmt::format("{} ({} product{})", id, count, count == 1 ? "" : "s"));
+  }
+  return fmt::format("cuBLASLt {}; {}", fmt::join(each, ", "), fingerprint_of(chosen));
 }
 
 void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t stream) {

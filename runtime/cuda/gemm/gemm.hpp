@@ -64,6 +64,8 @@ class Algorithms {
   std::map<Product, Algorithm> known_;
   bool changed_ = false;
 };
+/// Equal for equal algorithms of equal products (content_hash).
+[[nodiscard]] std::string fingerprint_of(const std::map<Product, Algorithms::Algorithm>& chosen);
 /// Below XDG_CACHE_HOME or ~/.cache; empty if there is neither.
 [[nodiscard]] std::string algorithms_path(const std::string& gpu);
 
@@ -84,6 +86,9 @@ class Gemm {
   /// operands do not fit uses cuBLASLt's first suggestion, as does one that was not named here.
   void select_algorithms(std::span<const Product> products, cudaStream_t stream);
   void run(const Product& product, const Operands& operands, cudaStream_t stream);
+  /// For a report: cuBLASLt's identifiers of the algorithms in use, with the number of products,
+  /// and a fingerprint: "cuBLASLt 21 (4 products), 66 (8 products); 8f3c…". Empty: none.
+  [[nodiscard]] std::string in_use() const;
 
  private:
   struct Made;

@@ -83,7 +83,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
     if (tile < last) fetch_keys(tile + 1);
     Scores scores = multiply_rows<width>(q, warp_row, k.of(tile));
     if (tile == last) {
+#pragma unroll
       for (int c = 0; c < kTileRows / 8; ++c) {
+#pragma unroll
         for (int i = 0; i < 4; ++i) {
           if (column_of(c, i) > warp_row + row_of(i)) scores.sums[c].at[i] = kNoScore;
         }
@@ -93,6 +95,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     multiply_scores(sums, scores, v.of(tile));
   }
   float factors[2];
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum = sum_of_row(softmax.sum[half]);
     factors[half] = 1 / sum;

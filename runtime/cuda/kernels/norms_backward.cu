@@ -9,7 +9,8 @@ namespace echelon::cuda {
 namespace {
 
 constexpr int kNormBackThreads = 512;
-constexpr std::size_t kNormBackSharedBytes = 96 * 1024;  // two blocks on a multiprocessor
+constexpr std::size_t kNormBackSharedBytes = 96 * 1024;
+// Two blocks on a multiprocessor of 9.0, one on one of 8.0 (norms_forward.cu).
 // Two blocks for each of the 132 multiprocessors of an H200 (NVIDIA H100 white paper, SXM5), and
 // more than two for the 108 of an A100; a constant, so that sums do not depend on the device.
 constexpr std::int64_t kNormParts = 264;

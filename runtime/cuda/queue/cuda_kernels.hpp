@@ -39,6 +39,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   }
   [[nodiscard]] GraphCache& graph_cache() { return graph_cache_; }
   [[nodiscard]] const Attention& attention() const { return attention_; }
+  [[nodiscard]] const Gemm& gemm() const { return gemm_; }
 
   void begin(const Instruction& i) override;
   WithinTimes end(const Instruction& i) override;

@@ -218,6 +218,8 @@ void CudaProcessor::make_graphs() {
   if (memory_ != nullptr) memory_->count(&MemoryBreakdown::context, taken);
 }
 
+std::string CudaProcessor::gemm_algorithms() const { return compute().gemm().in_use(); }
+
 GraphsMade CudaProcessor::graphs() const {
   const GraphCache& cache = compute().graph_cache();
   return {cache.graphs(), cache.memory()};

@@ -41,6 +41,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
   [[nodiscard]] const Attention& attention() const;
   [[nodiscard]] GraphsMade graphs() const;
+  [[nodiscard]] std::string gemm_algorithms() const;  ///< Gemm::in_use()
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
   /// GPU memory already in use, for the rank's memory account: by CUDA and its libraries, and by
   /// the communicators.

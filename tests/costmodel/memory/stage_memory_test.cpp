@@ -71,7 +71,7 @@ TEST_CASE("a host without waits holds the tensors of its only microbatch in flig
   CHECK(tensors_held({.pp = 1, .layers = 32, .after = 0}) == Approx(45));
 }
 
-TEST_CASE("the workspace of attention's deterministic backward is priced, in parts") {
+TEST_CASE("the workspace of attention's backward by cuDNN is priced") {
   const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
     const ModelSpec model = load_model("gpt2").value();
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
@@ -89,12 +89,13 @@ TEST_CASE("the workspace of attention's deterministic backward is priced, in par
     const CostModel cost_model(model, job, cluster, framework, calibration);
     return cost_model.price(plan).memory.stages.front().workspace;
   };
-  const auto parts_take = [&](std::int64_t sequence, int microbatch) {
+  const auto takes = [&](std::int64_t sequence, int microbatch) {
     return workspace(sequence, microbatch, 256_MiB) - workspace(sequence, microbatch, Bytes{});
   };
-  CHECK(parts_take(1024, 64) == 192.375 * 1_MiB);  // 8 samples at a time
-  CHECK(parts_take(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);
-  CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels are used
+  CHECK(takes(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);                      // slopes of scores
+  CHECK(takes(1024, 64) == (64 * 12 * (1024 * 64 + 1024) * 4.0) * kByte);  // the gradient of q
+  CHECK(takes(32768, 1) == (12 * (32768.0 * 64 + 32768) * 4) * kByte);
+  CHECK(takes(131072, 64) == Bytes{});  // above a sixteenth of the GPU: other kernels are used
 }
 
 namespace {

@@ -3,12 +3,13 @@
 
 namespace echelon::cuda {
 
-std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why, Bytes) {
+std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why,
+                                                const AttentionMode&) {
   why = "built without cuDNN's frontend";
   return nullptr;
 }
 std::string cudnn_version() { return ""; }
-std::string refused_by_cudnn(const AttentionShape&, const std::string&, int) {
+std::string refused_by_cudnn(const AttentionShape&, const std::string&, int, const AttentionMode&) {
   return "built without cuDNN's frontend";
 }
 

@@ -114,7 +114,7 @@ std::shared_ptr<Graph> forward_graph(const AttentionShape& shape, const Describe
 }
 
 std::shared_ptr<Graph> backward_graph(const AttentionShape& shape, const AttentionPart& part,
-                                      const Described& gpu = {}) {
+                                      bool deterministic, const Described& gpu = {}) {
   const Tensors tensors(shape, part, gpu);
   const auto [dq, dk, dv] = tensors.graph->sdpa_backward(
       tensors.input(kQ), tensors.input(kK), tensors.input(kV), tensors.input(kOut),
@@ -123,7 +123,7 @@ std::shared_ptr<Graph> backward_graph(const AttentionShape& shape, const Attenti
           .set_name("attention backward")
           .set_causal_mask(true)
           .set_attn_scale(tensors.scale())
-          .set_deterministic_algorithm(true));
+          .set_deterministic_algorithm(deterministic));
   tensors.output(dq, kDq);
   tensors.output(dk, kDk);
   tensors.output(dv, kDv);
@@ -175,18 +175,20 @@ using Handle = std::unique_ptr<cudnnContext, DestroyHandle>;
 
 class BuiltAttention final : public CudnnAttention {
  public:
-  BuiltAttention(const AttentionShape& shape, Handle handle, Bytes backward_workspace)
+  BuiltAttention(const AttentionShape& shape, Handle handle, const AttentionMode& mode)
       : s_(shape),
-        part_(largest_part(shape, backward_workspace)),
+        how_(plan_attention_backward(shape, mode)),
         handle_(std::move(handle)),
         forward_(forward_graph(shape), handle_.get()) {
-    if (deterministic_workspace(shape, part_) > kMaxDeterministicWorkspace) return;
-    backward_.emplace(backward_graph(shape, part_), handle_.get());
-    if (!backward_->why.empty()) backward_.reset();
+    if (!how_) return;
+    backward_.emplace(backward_graph(shape, how_->part, how_->deterministic), handle_.get());
+    if (backward_->why.empty()) return;
+    backward_.reset();
+    how_.reset();
   }
 
   [[nodiscard]] const std::string& why() const { return forward_.why; }
-  [[nodiscard]] bool has_backward() const override { return backward_.has_value(); }
+  [[nodiscard]] std::optional<AttentionBackward> backward_how() const override { return how_; }
   [[nodiscard]] std::int64_t workspace() const override {
     const std::int64_t max_bytes =
         std::max(forward_.workspace, has_backward() ? backward_->workspace : 0);
@@ -208,8 +210,9 @@ class BuiltAttention final : public CudnnAttention {
                 const Bfloat16* dout, Bfloat16* dqkv, void* workspace) override {
     EXPECTS(has_backward(), "a shape whose backward cuDNN does");
     use(stream);
-    for (int sample = 0; sample < s_.samples; sample += part_.samples) {
-      for (int kv_head = 0; kv_head < s_.kv_heads; kv_head += part_.kv_heads) {
+    const AttentionPart& part = how_->part;
+    for (int sample = 0; sample < s_.samples; sample += part.samples) {
+      for (int kv_head = 0; kv_head < s_.kv_heads; kv_head += part.kv_heads) {
         const int head = kv_head * (s_.heads / s_.kv_heads);
         const std::int64_t row = sample * s_.qkv_stride;
         const std::int64_t q = row + std::int64_t{head} * s_.head_dim;
@@ -247,8 +250,8 @@ class BuiltAttention final : public CudnnAttention {
   }
 
   AttentionShape s_;
-  AttentionPart part_;
-  Handle handle_;  ///< outlives the plans that were made with it
+  std::optional<AttentionBackward> how_;  ///< none: no backward
+  Handle handle_;                         ///< outlives the plans that were made with it
   Planned forward_;
   std::optional<Planned> backward_;
 };
@@ -256,14 +259,14 @@ class BuiltAttention final : public CudnnAttention {
 }  // namespace
 
 std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why,
-                                                Bytes backward_workspace) {
+                                                const AttentionMode& mode) {
   cudnnHandle_t made = nullptr;
   const cudnnStatus_t status = cudnnCreate(&made);
   if (status != CUDNN_STATUS_SUCCESS) {
     why = fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
     return nullptr;
   }
-  auto built = std::make_unique<BuiltAttention>(shape, Handle(made), backward_workspace);
+  auto built = std::make_unique<BuiltAttention>(shape, Handle(made), mode);
   why = built->why();
   if (!why.empty()) return nullptr;
   return built;
@@ -274,12 +277,15 @@ std::string cudnn_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu, int capability) {
+std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu, int capability,
+                             const AttentionMode& mode) {
   const Described report{std::make_shared<cudnn_frontend::DeviceProperties>(), capability};
   std::string why = said(report.properties->deserialize({gpu.begin(), gpu.end()}));
   if (why.empty()) why = plan(*forward_graph(shape, report), nullptr);
-  const AttentionPart part = largest_part(shape, kBackwardWorkspace);
-  if (why.empty()) why = plan(*backward_graph(shape, part, report), nullptr);
+  const std::optional<AttentionBackward> how = plan_attention_backward(shape, mode);
+  if (!how) return "its backward takes more than the limit";
+  if (why.empty())
+    why = plan(*backward_graph(shape, how->part, how->deterministic, report), nullptr);
   return why;
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
 }
 
 TEST_CASE("a variable with an invalid value ends the run before its first step") {
-  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS"}) {
+  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS", "ECHELON_DETERMINISTIC"}) {
     setenv(variable, "nevr", 1);
     standins::start(gpus(1));
     const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(2), with_gpus());
@@ -105,6 +105,25 @@ TEST_CASE("a variable with an invalid value ends the run before its first step")
     CHECK(ran.report.steps.empty());
     standins::check_nothing_left();
   }
+}
+
+TEST_CASE("a report names the algorithms of products, and whether attention repeats its bits") {
+  const auto environment_of = [](const char* deterministic) {
+    setenv("ECHELON_DETERMINISTIC", deterministic, 1);
+    standins::start(gpus(1));
+    const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(2), with_gpus());
+    unsetenv("ECHELON_DETERMINISTIC");
+    standins::check_nothing_left();
+    REQUIRE(ran.exit_code() == 0);
+    return ran.report.environment;
+  };
+  const auto first = environment_of("0");
+  const auto second = environment_of("1");
+  REQUIRE(first.count("gemm algorithms") == 1);
+  CHECK(lacks(first.at("gemm algorithms"), "cuBLASLt ") == "");
+  CHECK(lacks(first.at("gemm algorithms"), " products); ") == "");
+  REQUIRE(second.count("gemm algorithms") == 1);
+  CHECK(first.at("attention") == second.at("attention"));  // of a short sequence
 }
 
 TEST_CASE("a report counts CUDA graphs, and their memory as CUDA context") {

@@ -150,6 +150,9 @@ static_assert(
                 cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                 cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t*, int*>>(
         &cublasLtMatmulAlgoGetHeuristic) &&
+    CUBLASLT_ALGO_CONFIG_ID == 0 &&
+    same<Cublas<const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t, void*, Size,
+                Size*>>(&cublasLtMatmulAlgoConfigGetAttribute) &&
     same<Cublas<cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
                 cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t, const void*,
                 const void*, cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,

@@ -334,6 +334,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attr,
+                                                    void* buf, std::size_t sizeInBytes,
+                                                    std::size_t* sizeWritten) {
+  Algorithm algorithm{};
+  std::memcpy(&algorithm, algo, sizeof algorithm);
+  const auto id = static_cast<std::int32_t>(algorithm.parts);
+  if (algorithm.mark != kMark || attr != CUBLASLT_ALGO_CONFIG_ID || sizeInBytes < sizeof id) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(buf, &id, sizeof id);
+  if (sizeWritten != nullptr) *sizeWritten = sizeof id;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t computeDesc,
                               const void* alpha, const void* A, cublasLtMatrixLayout_t Adesc,
                               const void* B, cublasLtMatrixLayout_t Bdesc, const void* beta,

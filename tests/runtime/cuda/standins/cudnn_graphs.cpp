@@ -19,8 +19,18 @@ bool takes(const DnnOperation& operation, std::int64_t uid) {
                      [&](const DnnTensor& input) { return input.uid == uid; });
 }
 
+/// A product is added up in memory of the caller, so that no other product needs its factors again.
+/// Assumed: that form exists to keep no scores (cudnn-frontend 1.32, dQ_accum).
+bool accumulates(const DnnGraph& graph) {
+  return std::any_of(graph.operations.begin(), graph.operations.end(), [](const auto& operation) {
+    const DnnTensor& out = operation.output;
+    return is_product(operation) && !out.is_virtual && out.type == CUDNN_DATA_FLOAT;
+  });
+}
+
 std::size_t workspace_of(const DnnGraph& graph) {
   std::size_t bytes = kAlways;
+  const bool keeps_scores = !accumulates(graph);
   for (const DnnOperation& maker : graph.operations) {
     const DnnTensor& made = maker.output;
     if (!made.is_virtual) continue;
@@ -31,7 +41,7 @@ std::size_t workspace_of(const DnnGraph& graph) {
       turned += user.what == "a reshape" ? 1 : 0;
       sums += user.what.rfind("reduction", 0) == 0 ? 1 : 0;
     }
-    if (products > 0 && turned > 0) {
+    if (keeps_scores && products > 0 && turned > 0) {
       std::int64_t elements = 1;
       for (std::size_t d = 0; d < made.dims.size(); ++d) {
         const bool score = d + 2 >= made.dims.size();

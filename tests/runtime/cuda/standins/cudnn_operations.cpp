@@ -83,6 +83,7 @@ std::optional<std::size_t> operands_of(cudnnPointwiseMode_t mode) {
     case CUDNN_POINTWISE_CMP_GE: return 2;
     case CUDNN_POINTWISE_EXP:
     case CUDNN_POINTWISE_LOG:
+    case CUDNN_POINTWISE_IDENTITY:
     case CUDNN_POINTWISE_GEN_INDEX: return 1;
     case CUDNN_POINTWISE_BINARY_SELECT: return 3;
     default: return std::nullopt;
@@ -98,6 +99,7 @@ float computed(cudnnPointwiseMode_t mode, float x, float b, float t) {
     case CUDNN_POINTWISE_CMP_GE: return x >= b ? 1 : 0;
     case CUDNN_POINTWISE_EXP: return std::exp(x);
     case CUDNN_POINTWISE_LOG: return std::log(x);
+    case CUDNN_POINTWISE_IDENTITY: return x;
     default: return t != 0 ? x : b;
   }
 }

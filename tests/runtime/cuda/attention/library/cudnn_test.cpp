@@ -23,7 +23,7 @@ const std::string kH200 =
     R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"isTccDriver":0,)"
     R"("supportCoopLaunch":1})";
 
-/// Empty if cuDNN accepts it, forward and backward.
+/// Empty if cuDNN accepts it, forward and both backwards.
 std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim) {
   const AttentionShape shape{sequence,
                              samples,
@@ -32,7 +32,12 @@ std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads,
                              head_dim,
                              std::int64_t{heads + 2 * kv_heads} * head_dim,
                              std::int64_t{heads} * head_dim};
-  return cuda::refused_by_cudnn(shape, kH200, kCapability);
+  std::string why;
+  for (const bool deterministic : {false, true}) {
+    why += cuda::refused_by_cudnn(shape, kH200, kCapability,
+                                  {.deterministic = deterministic, .limit = 80_GiB});
+  }
+  return why;
 }
 
 TEST_CASE("cuDNN accepts attention's graphs") {
@@ -42,6 +47,8 @@ TEST_CASE("cuDNN accepts attention's graphs") {
   CHECK(refused(1024, 16, 25, 25, 64).empty());  // GPT-2 1.5B
   CHECK(refused(2048, 8, 32, 8, 128).empty());   // Llama 8B
   CHECK(refused(8192, 1, 32, 8, 128).empty());
+  CHECK(refused(8192, 1, 8, 1, 128).empty());  // Llama 70B by tensor parallelism of 8
+  CHECK(refused(32768, 1, 8, 1, 128).empty());
   CHECK(refused(2048, 4, 8, 2, 128).empty());  // a quarter of it, by tensor parallelism
   CHECK(refused(1000, 3, 12, 4, 64).empty());
   CHECK(refused(77, 3, 4, 2, 64).empty());
