@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/schedule/stage_waits.hpp"
 #include "costmodel/time/host_shares.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/rates.hpp"
@@ -21,22 +20,6 @@ Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, h
 /// Source: Megatron-LM core/parallel_state.py, intra_partial_expert_data_parallel_size.
 int expert_instances(const ParallelPlan& plan, int expert_dp) {
   return plan.zero == 0 ? 1 : static_cast<int>(std::gcd(std::int64_t{expert_dp}, plan.instances()));
-}
-
-/// One boundary message of S bytes:
-///
-///   send(S)                             as it is
-///   send(S/tp) + all-gather over tp(S)  scattered: each of the tp ranks, which hold the same
-///                                       tensor, sends its part, and the receivers gather it
-///
-/// With sequence parallelism S is a rank's own part already.
-/// Source: Narayanan et al. (arXiv 2104.04473) section 4.1, "Scatter/gather communication
-/// optimization". Checked by: tests/costmodel/time/stage_terms_test.cpp.
-Seconds boundary_message(const CostModel& cost_model, const ParallelPlan& plan, Bytes payload,
-                         const GroupLinks& pipe) {
-  if (!cost_model.framework().scatters(plan)) return send_receive(payload, pipe);
-  const GroupLinks receivers = cost_model.links(ProcessGrid(plan).group(Axis::tp));
-  return send_receive(payload / plan.tp, pipe) + all_gather(payload, receivers);
 }
 
 /// A group of data-parallel ranks and those that hold the same on the mirrored pipeline rank
@@ -57,14 +40,11 @@ RankGroup with_copies(RankGroup group, const ParallelPlan& plan) {
 
 StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
                        const ShardingCosts& costs)
-    : cost_model_(cost_model),
-      plan_(plan),
+    : PipelineModel(cost_model, plan, boundary_hop(cost_model, plan, costs)),
       placement_(placement_of(plan)),
       costs_(costs),
-      c_(cost_model.calibration()),
       recipe_(cost_model.job().precision),
-      copies_(plan.copies()),
-      microbatches_(plan.microbatches_of_chunk(cost_model.job().global_batch)) {
+      copies_(plan.copies()) {
   const ProcessGrid grid(plan);
   const RankGroup data = grid.data_group();
   shard_ranks_ = plan.shard_group * copies_;
@@ -78,20 +58,16 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
     expert_shard_links_ = cost_model.data_links(with_copies(experts.part(of_copy), plan));
     expert_replicas_ = cost_model.data_links(experts.across(of_copy));
   }
-  if (plan.pp > 1) {
-    const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
-    hop_ = boundary_message(cost_model, plan, costs.layer_input, pipe);
-    if (cost_model.model().tied_embeddings && placement_.last_rank() > 0) {
-      // First and last stage: a group of two across the pipeline.
-      GroupLinks ends = pipe;
-      ends.ranks = 2;
-      ends.domains = std::min(2, pipe.domains);
-      ends.ranks_per_domain = 2 / ends.domains;
-      ends.inter = pipe.inter_per_rank;
-      const double word = padded_vocab(cost_model.model(), cost_model.framework(), plan.tp) /
-                          plan.tp * cost_model.model().hidden;
-      tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
-    }
+  if (plan.pp > 1 && cost_model.model().tied_embeddings && placement_.last_rank() > 0) {
+    // First and last stage: a group of two across the pipeline.
+    GroupLinks ends = cost_model.links(grid.group(Axis::pp));
+    ends.ranks = 2;
+    ends.domains = std::min(2, ends.domains);
+    ends.ranks_per_domain = 2 / ends.domains;
+    ends.inter = ends.inter_per_rank;
+    const double word = padded_vocab(cost_model.model(), cost_model.framework(), plan.tp) /
+                        plan.tp * cost_model.model().hidden;
+    tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
   }
   layers_of_chunk_ = std::max(1.0, static_cast<double>(cost_model.model().layers) /
                                        static_cast<double>(plan.model_stages()));
@@ -108,8 +84,6 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
   }
-  const int nodes = cost_model.cluster().nodes();
-  straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
 }
 
 void StageModel::follow_policy() {
@@ -313,56 +287,6 @@ Seconds StageModel::norm(const Stage& stage) const {
   const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
   const Bytes read{owned(parameters(stage), 1) * gradient};
   return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
-}
-
-/// A stage sends after each pass of a microbatch; of two stages, each has one pass that ends there.
-double StageModel::sends() const {
-  const bool ends = plan_.pp == 2 && plan_.schedule != ScheduleKind::dualpipe_v;
-  return 2.0 * plan_.vpp - (ends ? copies_ : 0);
-}
-
-/// Each message is hidden behind the compute of a chunk's pass where sends overlap.
-Seconds StageModel::steady_hops(Seconds busy) const {
-  if (plan_.pp == 1) return Seconds{};
-  const Seconds cover = busy / (2.0 * plan_.vpp);
-  return sends() * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
-}
-
-Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
-  const double microbatches = static_cast<double>(microbatches_);
-  const Seconds hops = (microbatches - 1) * steady_hops(slowest);
-  if (cost_model_.ablated() == AblatedFeature::no_bubble) return microbatches * slowest + hops;
-  return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
-         2.0 * (plan_.pp - 1) * hop_ + hops;
-}
-
-Seconds StageModel::blocking_hop(Seconds slowest) const {
-  if (plan_.overlap_pp || plan_.pp == 1) return Seconds{};
-  return steady_hops(slowest) / sends();
-}
-
-/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward, and
-/// DualPipeV's two at the turn on its last rank; DualPipe's two pipelines leave out as many. Of a
-/// stage all but one do, of a V's ends all but two, and of DualPipe's end ranks as well.
-Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
-  if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
-  const Seconds blocking = blocking_hop(slowest);
-  const bool both = runs_both_ways(plan_.schedule);
-  const double turn = both ? 1 : 0;
-  return least_pipeline_time({.schedule = plan_.schedule,
-                              .pp = plan_.pp,
-                              .vpp = plan_.vpp,
-                              .microbatches = microbatches_,
-                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2 - 2 * turn) * blocking,
-                              .slowest = slowest + (2.0 * plan_.vpp - 1 - turn) * blocking,
-                              .hop = hop_ - blocking,
-                              .least_chunk = {}});
-}
-
-Seconds StageModel::imposed(Seconds sum, Seconds own) const {
-  if (cost_model_.ablated() == AblatedFeature::no_bubble) return Seconds{};
-  return imposed_waiting(plan_.schedule, plan_.vpp, microbatches_, sum - own, own) +
-         2.0 * (plan_.pp - 1) * hop_;
 }
 
 }  // namespace echelon

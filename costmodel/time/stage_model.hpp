@@ -7,6 +7,7 @@
 #include "core/plan/stage_placement.hpp"
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/cost_model.hpp"
+#include "costmodel/time/pipeline_model.hpp"
 
 namespace echelon {
 
@@ -31,16 +32,13 @@ struct StageTraffic {
 
 /// The closed forms of one plan's degrees, with the groups' networks looked up once. Layers per
 /// stage are arguments; those of the plan are not looked at.
-class StageModel {
+class StageModel : public PipelineModel {
  public:
   /// `plan` and `costs` must outlive the model; `costs` belongs to the plan's sharding.
   StageModel(const CostModel& cost_model, const ParallelPlan& plan, const ShardingCosts& costs);
 
   /// After the plan's policy of recomputation, or its modules, have changed.
   void follow_policy();
-  /// Of a chunk: DualPipe's two directions have half of a step's each, and a rank's `times` are
-  /// those of one of each.
-  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] StageTimes times(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
   /// Part of memory() that comes back when the device has caught up with the host.
@@ -64,21 +62,6 @@ class StageModel {
   [[nodiscard]] StageTraffic traffic(const Stage& stage) const;
   /// Tied embedding's gradients, between the first and the last stage.
   [[nodiscard]] Seconds tied_sync() const { return tied_sync_; }
-  /// One boundary message.
-  [[nodiscard]] Seconds hop() const { return hop_; }
-  /// What a stage loses to its messages per microbatch when the slowest stage takes `busy`.
-  [[nodiscard]] Seconds steady_hops(Seconds busy) const;
-  /// From the first forward to the last backward.
-  [[nodiscard]] Seconds pipeline(Seconds sum, Seconds slowest) const;
-  /// A time that no simulated pipeline with these stages is below.
-  [[nodiscard]] Seconds least_pipeline(Seconds sum, Seconds slowest) const;
-  /// The part of a message that holds up its sender when the slowest stage takes `slowest`. Nothing
-  /// where messages overlap: then a simulated pipeline waits for them where it has to.
-  [[nodiscard]] Seconds blocking_hop(Seconds slowest) const;
-  /// What the schedule lets a stage wait that takes `own` of the stages' `sum`, where none is
-  /// slower: core/schedule/stage_waits.hpp, and a microbatch's messages there and back.
-  [[nodiscard]] Seconds imposed(Seconds sum, Seconds own) const;
-  [[nodiscard]] double straggler_share() const { return straggler_; }
 
  private:
   struct Parameters {
@@ -140,7 +123,6 @@ class StageModel {
                                const GroupLinks& replicas) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
-  [[nodiscard]] double sends() const;
   /// Whether it is a chunk of DualPipe, or a rank with both, for which `is_end` of a stage holds.
   [[nodiscard]] bool of_copies(const Stage& stage,
                                bool (StagePlacement::*is_end)(int) const) const {
@@ -167,19 +149,14 @@ class StageModel {
     return both ? costs_.head_parameters : costs_.head_parameters_last;
   }
 
-  const CostModel& cost_model_;
-  const ParallelPlan& plan_;
   StagePlacement placement_;
   const ShardingCosts& costs_;
-  const Calibration& c_;
   const PrecisionRecipe& recipe_;
-  int copies_;                 ///< pipeline ranks that hold a stage
-  std::int64_t microbatches_;  ///< of a chunk
+  int copies_;            ///< pipeline ranks that hold a stage
   int shard_ranks_ = 1;   ///< ranks over which ZeRO state is split, DualPipe's copies among them
   int expert_dp_ = 1;     ///< ranks that hold the same experts
   int expert_shard_ = 1;  ///< … over which their ZeRO state is split
   GroupLinks shard_, replicas_, expert_shard_links_, expert_replicas_;
-  Seconds hop_;
   Seconds tied_sync_;
   Seconds norm_sync_;
   Seconds host_ring_step_, host_network_step_;
@@ -191,7 +168,6 @@ class StageModel {
   BytesPerSecond memory_rate_;
   double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
-  double straggler_ = 0;
   double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)
 };
 

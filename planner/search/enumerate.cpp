@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "core/base/on_all_cores.hpp"
 #include "core/base/saturated_product.hpp"
 #include "costmodel/time/stage_model.hpp"
 #include "planner/search/bounds.hpp"
@@ -84,7 +85,7 @@ std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
       open.rank_order = order;
       // The largest group hides most.
       open.microbatch_group = group_values(context.request, open, hop, node.slowest).back();
-      const LeastStep time = least_time(context, open, node);
+      const LeastStep time = least_time(context, open, node, hop);
       least = least ? LeastStep{std::min(least->assumed, time.assumed),
                                 std::min(least->proved, time.proved)}
                     : time;
@@ -96,12 +97,25 @@ std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
 /// Dispatchers that a search chooses from.
 constexpr std::array kExchanges = {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep};
 
+/// All degrees with the same tp and cp: no other ones shard a layer alike.
 class DegreeEnumerator {
  public:
-  DegreeEnumerator(const SearchContext& context, Findings& found)
-      : context_(context), request_(context.request), found_(found) {}
+  DegreeEnumerator(const SearchContext& context, int tp, int cp)
+      : context_(context), request_(context.request), tp_(tp), cp_(cp) {
+    pps_ = pp_values(request_, request_.cluster.gpus());
+  }
+  /// Of a tp that no degrees go with.
+  DegreeEnumerator(const SearchContext& context, const Rejection& rejection)
+      : context_(context), request_(context.request) {
+    rejected.add(rejection);
+  }
 
-  DegreeSpace enumerate();
+  void enumerate() {
+    for (const int pp : pps_) add_degrees(tp_, cp_, pp);
+    forget_costs();
+  }
+  DegreeSpace space;
+  RejectionTally rejected;
 
  private:
   void add_degrees(int tp, int cp, int pp);
@@ -115,29 +129,14 @@ class DegreeEnumerator {
   [[nodiscard]] const ShardingCosts& costs_of(const SearchPoint& point);
   std::optional<Seconds> add_node(const SearchPoint& point, std::optional<Seconds> without);
   void reject_schedule(const SearchPoint& point);
+  void forget_costs();
 
   const SearchContext& context_;
   const PlanRequest& request_;
-  Findings& found_;
-  DegreeSpace space_;
+  int tp_ = 1, cp_ = 1;
+  std::vector<int> pps_;
   std::map<LayerSharding, Dispatcher> dispatchers_;  ///< the fastest, where none is pinned
 };
-
-DegreeSpace DegreeEnumerator::enumerate() {
-  const std::int64_t gpus = request_.cluster.gpus();
-  for (const int tp : tp_values(request_, gpus)) {
-    if (const auto rejection = check_tensor_parallel(request_.model, tp)) {
-      found_.reject(*rejection);
-      continue;
-    }
-    for (const int cp : cp_values(request_, gpus)) {
-      for (const int pp : pp_values(request_, gpus)) add_degrees(tp, cp, pp);
-    }
-  }
-  std::stable_sort(space_.nodes.begin(), space_.nodes.end(),
-                   [](const DegreeNode& a, const DegreeNode& b) { return a.least < b.least; });
-  return std::move(space_);
-}
 
 /// Nothing where the product of the degrees cannot be the number of GPUs.
 std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
@@ -148,7 +147,7 @@ std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
       static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
   if (saturated_product({product, dp}) == gpus) return dp;
   if (pinned.has<&ParallelPlan::dp, &ParallelPlan::tp, &ParallelPlan::cp, &ParallelPlan::pp>()) {
-    found_.reject(
+    rejected.add(
         {RejectionReason::gpus_mismatch,
          fmt::format("tp {} x cp {} x dp {} x pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
   }
@@ -158,8 +157,8 @@ std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
 void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
   const PlanConstraints& pinned = request_.constraints;
   if (pp > request_.model.layers + (request_.framework.any_layout ? 2 : 0)) {
-    return found_.reject({RejectionReason::too_few_layers,
-                          fmt::format("{} layers for pp {}", request_.model.layers, pp)});
+    return rejected.add({RejectionReason::too_few_layers,
+                         fmt::format("{} layers for pp {}", request_.model.layers, pp)});
   }
   const std::optional<int> dp = data_parallel(tp, cp, pp);
   if (!dp) return;
@@ -294,12 +293,15 @@ std::vector<Dispatcher> DegreeEnumerator::overlapped_dispatchers(SearchPoint poi
 
 const ShardingCosts& DegreeEnumerator::costs_of(const SearchPoint& point) {
   const CostsKey key(point);
-  auto costs = space_.costs.find(key);
-  if (costs == space_.costs.end()) {
+  auto costs = space.costs.find(key);
+  if (costs == space.costs.end()) {
     ParallelPlan plan;
     static_cast<LayerSharding&>(plan) = point.sharding;
     plan.cuda_graphs = point.cuda_graphs;
-    costs = space_.costs.emplace(key, context_.cost_model.sharding_costs(plan)).first;
+    costs = space.costs.emplace(key, context_.cost_model.sharding_costs(plan)).first;
+    if (request_.constraints.values().offload_modules.empty()) {  // many, and nobody asks for them
+      costs->second.dense.offloadable = costs->second.moe.offloadable = {};
+    }
   }
   return costs->second;
 }
@@ -310,7 +312,7 @@ std::optional<Seconds> DegreeEnumerator::add_node(const SearchPoint& point,
                                                   std::optional<Seconds> without) {
   if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
                                            request_.framework, degrees_of(request_, point))) {
-    found_.reject(*rejection);
+    rejected.add(*rejection);
     return std::nullopt;
   }
   DegreeNode node;
@@ -335,15 +337,25 @@ std::optional<Seconds> DegreeEnumerator::add_node(const SearchPoint& point,
   }
   node.least = least->assumed;
   node.proved = least->proved;
-  space_.nodes.push_back(node);
+  space.nodes.push_back(node);
   return node.work;
+}
+
+/// Most of what a search keeps are costs: those that were looked at for no node are dropped.
+void DegreeEnumerator::forget_costs() {
+  std::vector<const ShardingCosts*> used;
+  for (const DegreeNode& node : space.nodes) used.push_back(node.costs);
+  std::sort(used.begin(), used.end());
+  std::erase_if(space.costs, [&](const auto& known) {
+    return !std::binary_search(used.begin(), used.end(), &known.second);
+  });
 }
 
 /// No schedule allows the overlap that is pinned.
 void DegreeEnumerator::reject_schedule(const SearchPoint& point) {
   const FrameworkRule* rule = broken_schedule_rule(context_, point);
   if (rule == nullptr) return;
-  found_.reject(
+  rejected.add(
       {RejectionReason::framework_lacks_feature,
        fmt::format("{} has no {} ({})", request_.framework.name, rule->what, rule->source)});
 }
@@ -351,7 +363,27 @@ void DegreeEnumerator::reject_schedule(const SearchPoint& point) {
 }  // namespace
 
 DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found) {
-  return DegreeEnumerator(context, found).enumerate();
+  const PlanRequest& request = context.request;
+  const std::int64_t gpus = request.cluster.gpus();
+  std::vector<DegreeEnumerator> parts;
+  for (const int tp : tp_values(request, gpus)) {
+    if (const auto rejection = check_tensor_parallel(request.model, tp)) {
+      parts.emplace_back(context, *rejection);
+      continue;
+    }
+    for (const int cp : cp_values(request, gpus)) parts.emplace_back(context, tp, cp);
+  }
+  on_all_cores(parts.size(), [&](std::size_t i) { parts[i].enumerate(); });
+  DegreeSpace space;
+  for (DegreeEnumerator& part : parts) {
+    found.reject(part.rejected);
+    space.costs.merge(part.space.costs);  // which stay where the nodes point to
+    space.nodes.insert(space.nodes.end(), part.space.nodes.begin(), part.space.nodes.end());
+    part.space = {};
+  }
+  std::stable_sort(space.nodes.begin(), space.nodes.end(),
+                   [](const DegreeNode& a, const DegreeNode& b) { return a.least < b.least; });
+  return space;
 }
 
 }  // namespace echelon

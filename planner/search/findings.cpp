@@ -19,6 +19,28 @@ bool StepMemoryFront::dominates(Seconds step, Bytes memory) const {
   return after != points_.begin() && std::prev(after)->second <= memory;
 }
 
+void RejectionTally::add(const RejectionCount& counted) {
+  RejectionCount& entry = of_reason_[counted.reason];
+  entry.reason = counted.reason;
+  if (entry.count == 0) entry.nearest = counted.nearest;
+  entry.count += counted.count;
+  points_ += counted.count;
+}
+
+void RejectionTally::add(const Rejection& rejection, std::int64_t points) {
+  add(RejectionCount{rejection.reason, points, rejection.detail});
+}
+
+void RejectionTally::add(const RejectionTally& later) {
+  for (const auto& [reason, counted] : later.of_reason_) add(counted);
+}
+
+std::vector<RejectionCount> RejectionTally::all() const {
+  std::vector<RejectionCount> out;
+  for (const auto& [reason, counted] : of_reason_) out.push_back(counted);
+  return out;
+}
+
 void Findings::accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
                       std::optional<LayerPartition> partition) {
   ++counts_.priced;
@@ -27,13 +49,6 @@ void Findings::accept(const SearchPoint& point, const ShardingCosts& costs, Pric
   };
   const PricedPoint& plan = pool.add(point, costs, priced, std::move(partition), wanted);
   if (plan.simulated) front_.add(*plan.simulated, plan.memory);
-}
-
-void Findings::reject(const Rejection& rejection, std::int64_t points) {
-  RejectionCount& entry = rejected_[rejection.reason];
-  entry.reason = rejection.reason;
-  if (entry.count == 0) entry.nearest = rejection.detail;
-  count(entry.count, points);
 }
 
 void Findings::too_large(const TooLargePoint& found) {
@@ -52,8 +67,7 @@ std::vector<TooLargePoint> Findings::closest() const {
 }
 
 std::vector<RejectionCount> Findings::rejections() const {
-  std::vector<RejectionCount> out;
-  for (const auto& [reason, entry] : rejected_) out.push_back(entry);
+  std::vector<RejectionCount> out = rejected_.all();
   const std::vector<TooLargePoint> misses = closest();
   if (!misses.empty()) {
     const SearchPoint& p = misses.front().point;

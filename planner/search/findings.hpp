@@ -45,6 +45,22 @@ class StepMemoryFront {
   std::map<Seconds, Bytes> points_;
 };
 
+/// Points that break a rule, by the rule.
+class RejectionTally {
+ public:
+  void add(const Rejection& rejection, std::int64_t points = 1);
+  /// Those of a later part of the space.
+  void add(const RejectionTally& later);
+  [[nodiscard]] std::int64_t points() const { return points_; }
+  [[nodiscard]] std::vector<RejectionCount> all() const;
+
+ private:
+  void add(const RejectionCount& counted);
+
+  std::map<RejectionReason, RejectionCount> of_reason_;
+  std::int64_t points_ = 0;
+};
+
 class Findings {
  public:
   explicit Findings(const SearchContext& context) : pool(context), context_(context) {}
@@ -55,7 +71,14 @@ class Findings {
   /// A plan that fits, priced in full; with balanced stages unless a partition is given.
   void accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
               std::optional<LayerPartition> partition = std::nullopt);
-  void reject(const Rejection& rejection, std::int64_t points = 1);
+  void reject(const Rejection& rejection, std::int64_t points = 1) {
+    rejected_.add(rejection, points);
+    counts_.points += points;
+  }
+  void reject(const RejectionTally& rejections) {
+    rejected_.add(rejections);
+    counts_.points += rejections.points();
+  }
   void count_fitting() { count(counts_.fitting, 1); }
   void count_bounded(std::int64_t points = 1) { count(counts_.bounded, points); }
   void count_too_large(std::int64_t points = 1) { count(counts_.too_large, points); }
@@ -91,7 +114,7 @@ class Findings {
   std::vector<UnsearchedPartition> unsearched_;
   StepMemoryFront front_;
   std::map<std::tuple<int, int, int>, TooLargePoint> closest_;  ///< per (tp, cp, pp)
-  std::map<RejectionReason, RejectionCount> rejected_;
+  RejectionTally rejected_;
 };
 
 }  // namespace echelon

@@ -13,15 +13,15 @@ std::vector<OrderHop> rank_orders_of(const SearchContext& context, const DegreeN
   for (const RankOrder order : rank_order_values(context.request, point)) {
     point.rank_order = order;
     const ParallelPlan plan = degrees_of(context.request, point);
-    out.push_back({order, StageModel(context.cost_model, plan, *node.costs).hop()});
+    out.push_back({order, boundary_hop(context.cost_model, plan, *node.costs)});
   }
   return out;
 }
 
-LeastStep least_time(const SearchContext& context, const SearchPoint& point,
-                     const DegreeNode& node) {
+LeastStep least_time(const SearchContext& context, const SearchPoint& point, const DegreeNode& node,
+                     Seconds hop) {
   const ParallelPlan plan = degrees_of(context.request, point);
-  const StageModel model(context.cost_model, plan, *node.costs);
+  const PipelineModel model(context.cost_model, plan, hop);
   const auto step = [&](Seconds pipeline) {
     return (pipeline + context.cost_model.calibration().step_fixed) * (1 + model.straggler_share());
   };

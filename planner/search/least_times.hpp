@@ -35,9 +35,9 @@ struct LeastStep {
 
 /// No layer partition and no choice of ZeRO, recomputation or offload makes the degrees and the
 /// schedule of `point` faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with
-/// neither.
+/// neither. `hop`: of the point's rank order, from rank_orders_of().
 [[nodiscard]] LeastStep least_time(const SearchContext& context, const SearchPoint& point,
-                                   const DegreeNode& node);
+                                   const DegreeNode& node, Seconds hop);
 
 /// Bounds of all plans of a point.
 struct LeastTimes {

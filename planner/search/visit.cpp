@@ -77,11 +77,17 @@ std::optional<Rejection> broken_schedule(const SearchContext& context, const Sea
   return check_schedule(request.model, request.job, request.framework, plan);
 }
 
+/// A schedule and a rank order of a node.
+struct ScheduledPoint {
+  SearchPoint point;
+  Seconds hop;
+};
+
 /// The node's schedules and rank orders that break no rule; each that does is rejected for as many
 /// shardings as there are.
-std::vector<SearchPoint> schedules_of(const SearchContext& context, const DegreeNode& node,
-                                      std::int64_t shardings, Findings& found, Priced& work) {
-  std::vector<SearchPoint> out;
+std::vector<ScheduledPoint> schedules_of(const SearchContext& context, const DegreeNode& node,
+                                         std::int64_t shardings, Findings& found, Priced& work) {
+  std::vector<ScheduledPoint> out;
   SearchPoint point = node.point;
   const std::vector<OrderHop> rank_orders = rank_orders_of(context, node);
   for (const Chunks chunks : chunk_values(context.request, point.pp)) {
@@ -94,7 +100,7 @@ std::vector<SearchPoint> schedules_of(const SearchContext& context, const Degree
         if (const auto rejection = broken_schedule(context, point, work.plan)) {
           found.reject(*rejection, shardings);
         } else {
-          out.push_back(point);
+          out.push_back({point, hop});
         }
       }
     }
@@ -181,14 +187,14 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
 /// Rules about the schedule are asked once for all shardings, and the other way round.
 void visit(const SearchContext& context, const DegreeNode& node, Findings& found, Priced& work) {
   Shardings shardings = shardings_of(context, node.point);
-  std::vector<SearchPoint> points = schedules_of(context, node, shardings.count(), found, work);
+  std::vector<ScheduledPoint> points = schedules_of(context, node, shardings.count(), found, work);
   if (points.empty()) return;
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
   }
   NeededRecomputation needed(context, node);
-  for (SearchPoint& point : points) {
-    const LeastStep least = least_time(context, point, node);
+  for (auto& [point, hop] : points) {
+    const LeastStep least = least_time(context, point, node, hop);
     const PointBound bound{*node.costs, least.assumed, needed};
     for (Sharding& sharding : shardings.legal) {
       point.zero = sharding.zero;

@@ -40,3 +40,18 @@ TEST_CASE("the closest of the points that do not fit is the example of the rejec
   CHECK(rejections[1].count == 6);
   CHECK(rejections[1].nearest.find("short by 1.00 GiB") != std::string::npos);
 }
+
+TEST_CASE("parts of a space counted one by one keep the first example, as if counted at once") {
+  RejectionTally first;
+  first.add({RejectionReason::heads_not_divisible, "in the first part"}, 2);
+  RejectionTally second;
+  second.add({RejectionReason::heads_not_divisible, "in the second part"}, 3);
+  second.add({RejectionReason::rank_order, "there alone"});
+  first.add(second);
+  CHECK(first.points() == 6);
+  const std::vector<RejectionCount> all = first.all();
+  REQUIRE(all.size() == 2);
+  const auto& heads = all[all[0].reason == RejectionReason::heads_not_divisible ? 0 : 1];
+  CHECK(heads.count == 5);
+  CHECK(heads.nearest == "in the first part");
+}
