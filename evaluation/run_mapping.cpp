@@ -246,7 +246,8 @@ void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& 
   framework.zero_allowed[plan.zero] = framework.hybrid_shard[plan.zero] = true;
   if (plan.cp > 1) framework.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
-    framework.expert_parallel = framework.overlaps_experts = true;
+    framework.expert_parallel = true;
+    framework.overlaps_experts = framework.overlaps_shared_experts = true;
     framework.dispatchers[static_cast<std::size_t>(plan.dispatcher)] = true;
     if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
   }
@@ -294,16 +295,17 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
       framework.overlaps_dp && !says(row.overlap_detail, "not overlapped") &&
       !denies(row.overlap_detail + ";" + row.notes, {"overlap grad reduce", "grad reduce overlap",
                                                      "grad reduce p2p overlap", "overlap comm"});
-  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
   plan.overlap_tp = overlaps_tp(row);
+  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
   plan.overlap_pp = states(row.overlap_detail, {"pp communication overlap", "pp comm overlap",
                                                 "p2p overlap", "overlap p2p"});
   set_kernels(row, framework);
   set_loss_memory(row, defaults, framework, inferred);
-
   if (plan.ep > 1) {
     plan.dispatcher = dispatcher_of(row);
     plan.overlap_ep = overlaps_experts(row) && plan.recompute != Recompute::full;
+    plan.overlap_shared = plan.dispatcher == Dispatcher::alltoall && !plan.overlap_ep &&
+                          states(row.overlap_detail, {"shared expert overlap"});
   }
   framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
   grant_features(row, framework, plan);

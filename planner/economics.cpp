@@ -1,6 +1,7 @@
 #include "planner/economics.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "core/base/expects.hpp"
 #include "core/base/text.hpp"
@@ -21,23 +22,83 @@ double useful_fraction(Seconds interval, Seconds write, Seconds restart, Seconds
   return interval / mtbf / (std::exp(restart / mtbf) * std::expm1((interval + write) / mtbf));
 }
 
-std::optional<Goodput> goodput_of(const PlanRequest& request) {
+namespace {
+
+/// Of a figure that a run has shown for itself.
+Evidence evidence_of(const PastRun& run, const PlanRequest& request) {
+  return run.nodes == request.cluster.nodes() ? Evidence::measured : Evidence::calibrated;
+}
+
+/// Of one node, and where it is from.
+std::optional<std::pair<Seconds, Evidence>> node_mtbf(const PlanRequest& request) {
   const TrainingEconomics& economics = request.economics;
-  const std::optional<Seconds> node =
-      economics.mtbf_per_node ? economics.mtbf_per_node : request.cluster.mtbf_per_node();
-  if (!node) return std::nullopt;
+  if (economics.mtbf_per_node) return std::pair(*economics.mtbf_per_node, Evidence::calibrated);
+  if (const std::optional<PastRun>& run = economics.measured) {
+    if (const std::optional<Seconds> between = run->goodput.time_between_failures())
+      return std::pair(*between * run->nodes, evidence_of(*run, request));
+  }
+  if (const std::optional<Seconds> described = request.cluster.mtbf_per_node())
+    return std::pair(*described, Evidence::calibrated);
+  return std::nullopt;
+}
+
+void add_checkpoint(const PlanRequest& request, Goodput& out) {
+  const TrainingEconomics& economics = request.economics;
   const PrecisionRecipe& recipe = request.job.precision;
-  const BytesPerSecond bandwidth =
-      economics.checkpoint_bandwidth.value_or(request.cluster.storage_bandwidth());
-  Goodput out;
-  out.mtbf = *node / request.cluster.nodes();
   out.checkpoint = Bytes{static_cast<double>(request.model.parameters()) *
                          (recipe.weight + recipe.master + recipe.moments)};
-  out.write = out.checkpoint / bandwidth;
-  out.interval = daly_interval(out.write, out.mtbf);
-  out.restart = economics.restart.value_or(kRestart);
-  out.fraction = useful_fraction(out.interval, out.write, out.restart, out.mtbf);
+  const std::optional<PastRun>& run = economics.measured;
+  if (!economics.checkpoint_bandwidth && run && run->goodput.checkpoints > 0) {
+    const double larger = out.checkpoint / run->goodput.checkpoint;
+    constexpr double kSame = 0.02;  // files have headers, and vocabularies padding
+    out.write = larger * run->goodput.write;
+    out.stall = larger * run->goodput.stall;
+    out.of_checkpoint =
+        std::abs(larger - 1) <= kSame ? evidence_of(*run, request) : Evidence::calibrated;
+    return;
+  }
+  out.write = out.stall =
+      out.checkpoint / economics.checkpoint_bandwidth.value_or(request.cluster.storage_bandwidth());
+  const bool of_site = economics.checkpoint_bandwidth || request.cluster.node().storage;
+  out.of_checkpoint = of_site ? Evidence::calibrated : Evidence::extrapolated;
+}
+
+void add_restart(const PlanRequest& request, Goodput& out) {
+  const TrainingEconomics& economics = request.economics;
+  const std::optional<PastRun>& run = economics.measured;
+  if (economics.restart) {
+    out.restart = *economics.restart;
+    out.of_restart = Evidence::calibrated;
+  } else if (run && run->goodput.restarts > 0) {
+    out.restart = run->goodput.restart;
+    out.of_restart = evidence_of(*run, request);
+  } else {
+    out.restart = kRestart;
+  }
+}
+
+}  // namespace
+
+std::optional<Goodput> goodput_of(const PlanRequest& request) {
+  const auto node = node_mtbf(request);
+  if (!node) return std::nullopt;
+  Goodput out;
+  out.mtbf = node->first / request.cluster.nodes();
+  out.of_mtbf = node->second;
+  add_checkpoint(request, out);
+  add_restart(request, out);
+  out.interval = std::max(daly_interval(out.stall, out.mtbf), out.write);
+  out.fraction = useful_fraction(out.interval, out.stall, out.restart, out.mtbf);
   return out;
+}
+
+bool shows_goodput(const PlanRequest& request) {
+  return request.job.token_budget || request.objective == Objective::goodput ||
+         request.economics.measured;
+}
+
+std::int64_t steps_between_checkpoints(Seconds interval, Seconds step) {
+  return std::max(std::int64_t{1}, static_cast<std::int64_t>(std::llround(interval / step)));
 }
 
 double token_factor(const PlanRequest& request) {
@@ -56,6 +117,7 @@ Economics economics_of(const PlanRequest& request, Seconds step) {
     return *price * (time.in(kSecond) / 3600.0 * request.cluster.gpus());
   };
   Economics out;
+  out.step = step;
   out.gpu_time = paid_per_step(request, step);
   out.token_factor = token_factor(request);
   out.goodput = goodput_of(request);

@@ -1,8 +1,10 @@
 // Money, days, energy and failures: what a step means for a whole training run.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
+#include "core/plan/cost.hpp"
 #include "costmodel/cost_model.hpp"
 #include "planner/space/request.hpp"
 
@@ -34,16 +36,37 @@ namespace echelon {
 
 /// The cost of failures. It does not depend on the plan: the states of the whole model are the same
 /// bytes.
+///
+/// The evidence of a figure is `measured` if a run of the same number of nodes (for the checkpoint:
+/// and of the same bytes, within 2 %) has shown it; `calibrated` if it follows from another run's,
+/// or was given for this site by a flag or by the cluster's description; `extrapolated` if it is
+/// that of other machines. The interval has the weakest of the three.
+///
+/// A measured run has a rate of failures per node, a time to restart, and of checkpoints the rate
+/// of writing and the part of that time for which the job stops (all of it, unless asynchronous).
+/// Checked by: tests/planner/economics_test.cpp.
 struct Goodput {
   Seconds mtbf;      ///< of the whole job: that of one node / nodes
   Bytes checkpoint;  ///< weights, master weights and moments, once
   Seconds write;
-  Seconds interval;  ///< Daly's, between two checkpoints
+  Seconds stall;  ///< of it, for which the job stops: δ of the formulas
+  Seconds
+      interval;  ///< Daly's, between two checkpoints; at least `write`, one is in flight at most
   Seconds restart;
   double fraction = 0;  ///< useful time / wall time
+  Evidence of_mtbf = Evidence::extrapolated;
+  Evidence of_checkpoint = Evidence::extrapolated;
+  Evidence of_restart = Evidence::extrapolated;
+  [[nodiscard]] Evidence evidence() const { return std::max({of_mtbf, of_checkpoint, of_restart}); }
 };
-/// Nothing when neither the machine nor the request knows how often a node fails.
+/// Nothing when neither the machine nor the request nor a measured run knows how often a node
+/// fails.
 [[nodiscard]] std::optional<Goodput> goodput_of(const PlanRequest& request);
+/// Whether an answer says what failures cost: for a number of tokens, for the objective goodput, or
+/// where a run measured it.
+[[nodiscard]] bool shows_goodput(const PlanRequest& request);
+/// --checkpoint-every: the whole number of steps nearest to the interval, at least 1.
+[[nodiscard]] std::int64_t steps_between_checkpoints(Seconds interval, Seconds step);
 
 /// Tokens needed / tokens needed with very small batches:  1 + B / B_crit, or 1 when B_crit is
 /// unknown. Source: McCandlish et al., arXiv 1812.06162: (S/S_min − 1)(E/E_min − 1) = 1 for S steps
@@ -77,6 +100,7 @@ struct Energy {
 
 /// Money and days. Unknown where the price, the token budget or the failure rate is.
 struct Economics {
+  Seconds step;
   Seconds gpu_time;  ///< paid_per_step()
   std::optional<Dollars> per_step;
   std::optional<Dollars> per_token;         ///< without failures

@@ -225,6 +225,7 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   }
   // Overlap is left out: it is the framework's more often than the user's. That of experts is not.
   if (plan.overlap_ep) words.emplace_back("overlap of ep");
+  if (plan.overlap_shared) words.emplace_back("overlap of shared experts");
   const auto [fewest, most] =
       std::minmax_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
   if (fewest != most && *most - *fewest > 1) {

@@ -100,7 +100,7 @@ anchor 'DeepSeek-V3, 2,048 H800, DualPipe' '--model examples/models/deepseek-v3-
 anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s'
 # Recipes of Megatron-Bridge: bf16 gradients, and 16-bit moments for DeepSeek-V3; the first and the
 # last chunk are the shorter ones (Et|(tt|)*30mL and Et*4|(t*4|)*14tmL).
-anchor 'DeepSeek-V3, 1,024 H100' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
+anchor 'DeepSeek-V3, 1,024 H100' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap pp,ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
 # Bridge's benchmarks put 64 GPUs of a rack to work (NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64).
 anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster examples/clusters/gb300-64-per-rack.json --gpus 256 --seq 4096 --global-batch 4096 --precision fp8:mxfp8-muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
 bridge='--seq 4096 --precision bf16'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # scripts/calibrations.sh [PLAN]: fits the calibrations of every GPU family and framework, which are
 # compiled into the program, to the published runs in tests/validation/ with PLAN, the built program
-# (default: ./plan, which builds it).
+# (default: ./plan, which builds it). Those that scripts/gpu_day.sh measured stay as they are.
 set -eu
 plan=${1:-./plan}
 case $plan in /* | ./*) ;; *) plan=$PWD/$plan ;; esac
@@ -11,6 +11,11 @@ fitted=$(mktemp -d)
 trap 'rm -rf -- "$fitted"' EXIT
 "$plan" fit tests/validation/runs.csv --catalog --quiet -o "$fitted"
 for file in "$catalog"/*-*.json; do
-  case $file in */prior-*) ;; *) rm -- "$file" ;; esac
+  case $file in */prior-*) continue ;; esac
+  if grep -q '"fitted_to": "scripts/gpu_day.sh on ' "$file"; then
+    rm -f -- "$fitted/${file##*/}"
+  else
+    rm -- "$file"
+  fi
 done
 mv -- "$fitted"/*.json "$catalog"

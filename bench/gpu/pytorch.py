@@ -4,6 +4,7 @@ scaled_dot_product_attention, fused AdamW, torch.compile.
 
 pytorch.py MODEL SEQUENCE SAMPLES MICROBATCH STEPS
     prints one JSON object: median step time after three warm-up steps, tokens per second, versions.
+    Without arguments it prints the models that it knows.
 """
 
 import json
@@ -16,11 +17,14 @@ SHAPES = {
     "gpt2-xl": (48, 1600, 25, 25, 6400, 50304, False),
     "llama3.2-1b": (16, 2048, 32, 8, 8192, 128256, True),
     "llama2-7b": (32, 4096, 32, 32, 11008, 32000, True),
+    "llama2-7b-8-layers": (8, 4096, 32, 32, 11008, 32000, True),
 }
 TIED = {"gpt2", "gpt2-xl", "llama3.2-1b"}
 
 
 def main():
+    if len(sys.argv) == 1:
+        return print(*SHAPES)
     if len(sys.argv) != 6 or sys.argv[1] not in SHAPES:
         sys.exit(__doc__)
     try:
@@ -120,6 +124,7 @@ def main():
                       "tokens_per_second": passes * microbatch * sequence / seconds,
                       "microbatch": microbatch, "torch": torch.__version__,
                       "cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name()}))
+    return None
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   run.global_batch = request.job.global_batch;
   run.precision = request.job.precision.name;
   run.flash_attention = request.job.flash_attention;
+  run.packed_documents = request.job.documents.has_value();
   run.gpus = static_cast<int>(request.cluster.gpus());
   run.gpus_per_node = request.cluster.gpus_per_node();
   run.plan = plan;

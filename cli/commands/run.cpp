@@ -15,6 +15,7 @@
 #include "cli/flags/request.hpp"
 #include "cli/flags/run_flags.hpp"
 #include "cli/flags/this_machine.hpp"
+#include "cli/system/parent_watch.hpp"
 #include "cli/system/subprocess.hpp"
 #include "cli/system/temp_dir.hpp"
 #include "cli/system/terminal.hpp"
@@ -292,6 +293,8 @@ Result<CommandResult> run_command(const CommandContext& context) {
   if (!settings) return settings.error();
   const Result<std::optional<Launch>> launch = launch_of(context, *settings);
   if (!launch) return launch.error();
+  std::optional<ParentWatch> watch;
+  if (*launch && (*launch)->by == "mpi") watch.emplace();
   const bool leads = !*launch || (*launch)->rank == 0;
   const Result<std::optional<int>> events = events_of(context);
   if (!events) return events.error();

@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "cli/flags/this_machine.hpp"
 #include "cli/flags/values.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
+#include "core/run/run_report.hpp"
 #include "planner/economics.hpp"
 #include "planner/search/optimize.hpp"
 #include "report/format.hpp"
@@ -41,22 +43,54 @@ Result<double> tokens_of(const Setting& setting) {
   return static_cast<double>(*count);
 }
 
+/// The measurements of the run behind a report.
+Result<PastRun> past_run_of(const Setting& setting) {
+  const Result<RunReport> report = read_run_report(setting.value);
+  if (!report) return report.error();
+  if (report->goodput.starts == 0) {
+    return input_error(setting.value, "no checkpoints and starts",
+                       "the report of a run with --checkpoint-dir");
+  }
+  const Result<ClusterTopology> cluster = load_cluster(report->plan.cluster, report->plan.gpus);
+  if (!cluster) return cluster.error();
+  return PastRun{report->goodput, cluster->nodes()};
+}
+
+/// What was taken from a run, in words: "3 failures in 41 s of 4 starts, ...".
+std::string told(const MeasuredGoodput& run) {
+  std::string text = fmt::format("{} in {} of {}", counted(run.failures, "failure"),
+                                 duration(run.running), counted(run.starts, "start"));
+  if (run.restarts > 0) text += fmt::format(", {} until the next step", duration(run.restart));
+  if (run.checkpoints > 0) {
+    text += fmt::format(", {} of {} written in {} each", counted(run.checkpoints, "checkpoint"),
+                        with_gib(run.checkpoint), duration(run.write));
+  }
+  return text;
+}
+
 /// Failures matter where days or goodput are shown.
 void tell_failures(PlanRequest& request) {
-  if (!request.job.token_budget && request.objective != Objective::goodput) return;
+  if (!shows_goodput(request)) return;
   const TrainingEconomics& o = request.economics;
-  const std::optional<Seconds> node =
-      o.mtbf_per_node ? o.mtbf_per_node : request.cluster.mtbf_per_node();
-  if (!node) {
+  const MeasuredGoodput run = o.measured ? o.measured->goodput : MeasuredGoodput();
+  if (o.measured) {
+    request.assumptions.push_back(
+        fmt::format("failures, restarts and checkpoints are as measured, where no flag says "
+                    "otherwise: {} (--goodput-from)",
+                    told(run)));
+  }
+  const std::optional<Goodput> goodput = goodput_of(request);
+  if (!goodput) {
     request.assumptions.emplace_back(
         "no failures: the failure rate of this cluster's nodes is unknown (--mtbf)");
     return;
   }
-  if (!o.mtbf_per_node) {
-    request.assumptions.push_back(fmt::format(
-        "a node fails every {}, from the cluster's description (--mtbf)", duration(*node)));
+  if (!o.mtbf_per_node && !run.time_between_failures()) {
+    request.assumptions.push_back(
+        fmt::format("a node fails every {}, from the cluster's description (--mtbf)",
+                    duration(*request.cluster.mtbf_per_node())));
   }
-  if (!o.checkpoint_bandwidth) {
+  if (!o.checkpoint_bandwidth && run.checkpoints == 0) {
     const BytesPerSecond per_gpu = request.cluster.storage_bandwidth() / request.cluster.gpus();
     request.assumptions.push_back(
         fmt::format("checkpoints stop the job and are written at {:.0f} MB/s per GPU, the rate of "
@@ -64,7 +98,7 @@ void tell_failures(PlanRequest& request) {
                     per_gpu.in(BytesPerSecond{1e6}),
                     request.cluster.node().storage ? "the cluster's" : "Llama 3's"));
   }
-  if (!o.restart) {
+  if (!o.restart && run.restarts == 0) {
     request.assumptions.push_back(
         fmt::format("a restart takes {} (--restart-time)", duration(kRestart)));
   }
@@ -89,6 +123,7 @@ Status read_economics(const Settings& settings, PlanRequest& request) {
   if (const Status ok = read(settings, "critical-batch", o.critical_batch, tokens_of); !ok) {
     return ok;
   }
+  if (const Status ok = read(settings, "goodput-from", o.measured, past_run_of); !ok) return ok;
   if (settings.has("max-gpus")) request.max_gpus = request.cluster.gpus();
   tell_failures(request);
   return Done{};

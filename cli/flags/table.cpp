@@ -86,6 +86,9 @@ const std::vector<Flag>& flag_table() {
        "aggregate checkpoint bandwidth of the job, for example 20GB/s; default: 83 MB/s per GPU",
        kJob},
       {"restart-time", "TIME", "time from a failure until training resumes; default: 10min", kJob},
+      {"goodput-from", "REPORT.json",
+       "run report whose measured checkpoints, failures and restarts stand for those of this job",
+       kJob},
       // Search
       {"objective", "NAME",
        "objective to optimize: step-time (default), cost (GPU time paid), memory-headroom, goodput "

@@ -95,6 +95,7 @@ struct Framework {
   bool dispatchers[kDispatchers] = {true, false, false, false};
   bool overlaps_experts =
       false;  ///< offers overlap of dispatch and combine with another microbatch
+  bool overlaps_shared_experts = false;  ///< … with the shared experts
   /// DeepEP and HybridEP send the tokens, and the gradients into the experts, in fp8 where GEMMs
   /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. Megatron-Core's
   /// paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py); DeepSeek's own
@@ -148,6 +149,8 @@ struct Framework {
   bool product_per_expert = false;  ///< a GEMM and casts of its own for every local expert
   bool fused_experts = false;  ///< one kernel for the products of all local experts, which also
                                ///< applies the activation and casts its result
+  /// Rotary embeddings whose cosines and sines have a factor (YaRN's) run operation by operation.
+  bool unfused_scaled_rotation = false;
   /// HBM traffic of element-wise kernels in units of fused ones', and what it is of a run without
   /// torch.compile, where the calibrations are those of compiled runs.
   double pointwise_passes = 1;

@@ -78,6 +78,15 @@ constexpr std::array kMegatronCoreRules = {
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
                   "overlap_moe_expert_parallel_comm"},
     FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_shared &&
+                           (p.dispatcher != Dispatcher::alltoall || p.overlap_ep);
+                  },
+                  "shared experts beside the exchange with another dispatcher than alltoall, or "
+                  "with overlap of ep",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py, "
+                  "moe_shared_expert_overlap"},
+    FrameworkRule{RulePart::degrees,
                   [](const ModelSpec& m, const ParallelPlan& p) {
                     return p.cuda_graphs == CudaGraphs::full_iteration && m.moe.experts > 0 &&
                            (p.ep == 1 || p.dispatcher != Dispatcher::hybridep);
@@ -117,6 +126,14 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "recomputation of moe while its exchange overlaps another microbatch",
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3030"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_shared &&
+                           p.recompute_modules.contains(RecomputeModule::shared_experts);
+                  },
+                  "recomputation of shared_experts while they run beside the exchange",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py, "
+                  "recompute_modules"},
     FrameworkRule{RulePart::recomputation,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.cuda_graphs == CudaGraphs::layers && p.recompute == Recompute::full;
@@ -258,6 +275,11 @@ constexpr std::array kMegatronCoreRemarks = {
                "unset CUDA_DEVICE_MAX_CONNECTIONS"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 return p.overlap_shared ? "--moe-shared-expert-overlap" : "";
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/moe/shared_experts.py"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.ep == 1) return {};
                  if (p.dispatcher == Dispatcher::deepep) return "the library DeepEP";
                  return p.dispatcher == Dispatcher::hybridep
@@ -343,6 +365,7 @@ Framework megatron_core() {
   // TransformerEngine v2.9, pytorch/module/grouped_linear.py and common/gemm/cublaslt_gemm.cu,
   // multi_stream_cublas_gemm
   f.product_per_expert = true;
+  f.unfused_scaled_rotation = true;  // megatron/core/models/common/embeddings/rope_utils.py
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
   for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
@@ -356,7 +379,7 @@ Framework megatron_core() {
   f.dispatchers[static_cast<std::size_t>(Dispatcher::allgather)] = true;
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
-  f.overlaps_experts = true;
+  f.overlaps_experts = f.overlaps_shared_experts = true;  // --moe-shared-expert-overlap
   f.cuda_graphs = true;
   f.shards_over_dp_cp = true;
   f.rank_orders = true;

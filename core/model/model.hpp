@@ -24,7 +24,8 @@ struct MixtureOfExperts {
   int shared_ffn_hidden = 0;   ///< width of all shared experts, which every token visits; 0 = none
   int first_dense_layers = 0;  ///< layers before the first one with experts
   int every = 1;               ///< 2: every second layer from there on (Llama 4 Maverick)
-  bool expert_bias = false;    ///< biases inside the routed experts (GPT-OSS)
+  bool expert_bias = false;    ///< biases inside the routed experts, whose gate and up projection
+                               ///< are bounded (GPT-OSS: swiglu_limit)
   bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
                                ///< correction, updated by a rule instead of a gradient)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)

@@ -69,6 +69,7 @@ struct LayerSharding {
   bool sequence_parallel = false;
   bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
   bool overlap_ep = false;  ///< dispatch and combine run beside another microbatch's compute
+  bool overlap_shared = false;  ///< … beside the shared experts of their own microbatch
   auto operator<=>(const LayerSharding&) const = default;
 };
 

@@ -1,4 +1,5 @@
 // The table of core/plan/plan_fields.hpp: one row for each member of ParallelPlan.
+// Over 400 lines because the rows are read together.
 #pragma once
 
 #include <array>
@@ -68,7 +69,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 29> kRows = {{
+inline constexpr std::array<PlanField, 30> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -337,8 +338,10 @@ inline constexpr std::array<PlanField, 29> kRows = {{
      .kind = listed,
      .part = "dp",
      .value = "AXES",
-     .choices = "dp tp pp ep dp,tp dp,pp dp,tp,pp dp,pp,ep none",
-     .help = "communication overlapped with compute: a list of dp, tp, pp, ep, or none",
+     .choices = "dp tp pp ep shared dp,tp dp,pp dp,tp,pp dp,pp,ep dp,shared none",
+     .help = "communication overlapped with compute: a list of dp, tp, pp, ep (beside another "
+             "microbatch), shared (experts' exchange beside shared experts; never chosen by a "
+             "search), or none",
      .place_in_json = 180,
      .place_in_help = 180},
     {.key = "overlap_tp",
@@ -367,6 +370,15 @@ inline constexpr std::array<PlanField, 29> kRows = {{
      .part = "ep",
      .place_in_json = 183,
      .place_in_help = 183},
+    {.key = "overlap_shared",
+     .flag = "overlap",
+     .label = "overlap of shared experts",
+     .member = &P::overlap_shared,
+     .kind = listed,
+     .in_layer_sharding = true,
+     .part = "shared",
+     .place_in_json = 184,
+     .place_in_help = 184},
     {.key = "cuda_graphs",
      .flag = "cuda-graphs",
      .label = "CUDA graphs",

@@ -44,6 +44,12 @@ constexpr double kAdam8bitMoments = 2 * (1 + 4.0 / 256);
 /// 32. Source: TransformerEngine d0067d0d, common/recipe: Float8BlockScaling, MXFP8BlockScaling.
 constexpr double kBlockwiseInput = 1 + 4.0 / 128;
 constexpr double kMxInput = 1 + 1.0 / 32;
+/// HBM bytes that quantising an element takes DeepSeek's kernels: 16 bits read and fp8 written
+/// forward; backward the kept fp8 read, transposed, and written with scales along the other
+/// dimension: 2 + 3 · (1 + 4/128) = 5.09. What the GEMMs read is their own traffic. Source:
+/// DeepSeek-V3, arXiv 2412.19437, section 3.5.2. Assumes the same of the gradients of results.
+/// Checked by: tests/costmodel/time/grouped_gemm_test.cpp.
+constexpr double kTileCast = 2 + 3 * kBlockwiseInput;
 
 constexpr double kBlackwell = 10;  ///< compute capability
 
@@ -271,8 +277,8 @@ std::vector<PrecisionRecipe> all_recipes() {
       {.name = "fp8:deepseek-v3",
        .source =
            "fp32 master weights, fp32 gradients and both moments in bf16; weights taken to be "
-           "kept and gathered in fp8 alone, once per layout (DeepSeek-V3, arXiv 2412.19437, "
-           "sections 3.3.1 and 3.3.3)",
+           "kept and gathered in fp8 alone, once per layout; casts as its kernels make them "
+           "(DeepSeek-V3, arXiv 2412.19437, sections 3.3.1, 3.3.3 and 3.5.2)",
        .compute = Dtype::fp8,
        .weight = 2,
        .gradient = 0,
@@ -283,7 +289,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 4,
        .fp8_input = kBlockwiseInput,
        .expert_rows = 16,
-       .cast = kBlockwiseCast},
+       .cast = kTileCast},
       {.name = "fp8:blockwise",
        .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
                  "copies, bf16 gradients (Megatron-Bridge 067f987d, training/mixed_precision.py: "

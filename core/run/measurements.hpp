@@ -34,6 +34,9 @@ inline constexpr double kBusy = 0.5;
 ///   empty kernel        count: device time of one of that many kernels in a graph
 ///   launch              count: host time to enqueue one of that many kernels on an idle queue
 ///   copy to host|from host       bytes, of pinned memory
+///   product of zeros    m, n, k: gemm nt of zeros, which draws less power; no rate follows
+///   call of NCCL, blocking|nonblocking   count: host time until a call is on the stream, of a
+///                       communicator of one rank; no rate follows
 ///   send_recv           also the distance between the two GPUs
 struct Measurement {
   std::string what;
@@ -41,8 +44,8 @@ struct Measurement {
   int cores = 1;
   std::vector<std::int64_t> shape;
   /// Lowest decile of CPU time; for collectives and empty steps, of wall time; for ranks of several
-  /// cores the minimum wall time, unless other programs kept the machine busy. On GPUs the lowest
-  /// decile of device time, or of host time for host measurements.
+  /// cores the minimum wall time, unless other programs kept the machine busy. On GPUs the median
+  /// of device time, or of host time for host measurements.
   Seconds seconds;
   bool operator==(const Measurement&) const = default;
 };

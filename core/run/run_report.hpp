@@ -10,6 +10,7 @@
 
 #include "core/base/result.hpp"
 #include "core/plan/plan_file.hpp"
+#include "core/run/run_goodput.hpp"
 
 namespace echelon {
 
@@ -84,7 +85,8 @@ struct RunReport {
   std::vector<ExecutedSpan> spans;
   std::vector<RankTime> rank_times;  ///< of all ranks, if a step was measured
   GradientNoise noise;
-  std::vector<std::string> advice;  ///< sentences: learning rate, batch, checkpoints
+  MeasuredGoodput goodput;          ///< if it has a folder of checkpoints
+  std::vector<std::string> advice;  ///< sentences: learning rate, batch
   std::map<std::string, std::string> environment;
 };
 [[nodiscard]] std::string_view name_of(RunReport::End end);

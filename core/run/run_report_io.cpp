@@ -7,6 +7,7 @@
 #include "core/base/content_hash.hpp"
 #include "core/json/json_io.hpp"
 #include "core/plan/plan_json_io.hpp"
+#include "core/run/run_goodput_io.hpp"
 
 namespace echelon {
 
@@ -208,6 +209,7 @@ Json report_json(const RunReport& report) {
            {"plan", *plan}};
   if (report.checkpoint_copy > Bytes{})
     out["checkpoint_copy_bytes"] = whole_bytes(report.checkpoint_copy);
+  if (report.goodput.starts > 0) out["goodput"] = goodput_json(report.goodput);
   return out;
 }
 
@@ -304,7 +306,8 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   const Json* plan = part("plan");
   const Json* measured = reader.has("measured") ? reader.member("measured") : nullptr;
   const Json* rank_times = reader.has("rank_times") ? reader.member("rank_times") : nullptr;
-  reader.ignore({"measured", "rank_times"});
+  const Json* goodput = reader.has("goodput") ? reader.member("goodput") : nullptr;
+  reader.ignore({"measured", "rank_times", "goodput"});
   if (const Status read = reader.finish(); !read) return read.error();
 
   if (const Status read = read_steps(*steps, where, report); !read) return read.error();
@@ -313,6 +316,10 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   if (const Status read = read_noise(*noise, where, report.noise); !read) return read.error();
   if (rank_times != nullptr) {
     if (const Status read = read_rank_times(*rank_times, where, report); !read) return read.error();
+  }
+  if (goodput != nullptr) {
+    if (const Status read = read_goodput(*goodput, where, report.goodput); !read)
+      return read.error();
   }
   if (measured != nullptr) {
     Result<Prediction> costs = costs_from_json(*measured, where, "/measured");

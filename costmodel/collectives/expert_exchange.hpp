@@ -64,6 +64,9 @@ struct PairedLayer {
   Seconds experts_forward, experts_input, experts_weight;  ///< backward: the two gradients apart
   Seconds dispatch, combine;                               ///< forward
   Seconds dispatch_backward, combine_backward;
+  /// Of the experts' kernels the shared ones': up projection and activation, down projection.
+  Seconds shared_up, shared_down;
+  Seconds shared_up_backward, shared_down_backward;
 };
 
 /// Exposed of the exchange when one microbatch's forward runs beside another's backward:

@@ -108,8 +108,29 @@ void push_norm_reduction(OperatorList& list, const Shapes& s) {
   list.push(collective("qk_norm_reduce", all_reduce, all_reduce, 2 * s.w * s.T, false));
 }
 
+/// Rotation of queries and keys, `elements` of them: one kernel each way. Where cosines and sines
+/// have a factor (YaRN's concentration) and no kernel takes it, operation by operation: two
+/// products and their sum, the half that changes its sign, and two concatenations, 12 bytes read or
+/// written per byte of the tensor; backward the products, the sign, the halves put together and two
+/// sums,
+/// 14. Of queries and of keys 12 launches, six of them for the angles, and 9 backward.
+/// Source: Megatron-LM, megatron/core/models/common/embeddings/rope_utils.py, apply_rotary_pos_emb
+/// (mscale != 1: "Using unfused implementation") and _apply_rotary_pos_emb_bshd. Checked by:
+/// tests/costmodel/operators/unfused_kernels_test.cpp.
+Operator rotation(const ModelSpec& model, const Framework& framework, double bytes) {
+  const bool scaled = model.constants && model.constants->rope.attention_factor != 1;
+  if (!scaled || !framework.unfused_scaled_rotation) {
+    return elementwise("rope", 2 * bytes, 2 * bytes, 0);
+  }
+  Operator op = elementwise("rope", 12 * bytes, 14 * bytes, 0);
+  op.forward_kernels = 2 * 12;
+  op.backward_kernels = 2 * 9;
+  return op;
+}
+
 /// Projections into the heads: one GEMM from the hidden state.
-void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, LayerSharding sharding) {
+void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& framework,
+              const Shapes& s, LayerSharding sharding) {
   push_column_entry(list, "qkv_gather", s, sharding);
   const double gate = model.attention_output_gate ? s.q : 0;
   list.push(gemm("qkv", s.T, s.q + gate + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
@@ -119,7 +140,7 @@ void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, Layer
   }
   if (model.qk_norm_all_heads && sharding.tp > 1) push_norm_reduction(list, s);
   if (model.position == PositionEmbedding::rope) {
-    list.push(elementwise("rope", 2 * s.e * heads, 2 * s.e * heads, 0));
+    list.push(rotation(model, framework, s.e * heads));
   }
 }
 
@@ -162,7 +183,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   if (model.latent()) {
     push_latent_qkv(list, model, s, sharding);
   } else {
-    push_qkv(list, model, s, sharding);
+    push_qkv(list, model, framework, s, sharding);
   }
   // Attention saves its inputs: q, k and v after rotation.
   list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));

@@ -14,6 +14,19 @@ double padded_rows(double balanced, double experts, const Shapes& s) {
                            : experts * each;
 }
 
+/// Gate and up projection, W bytes together, are bounded before the activation, in kernels of their
+/// own: two clamps and a concatenation, 4·W; backward masks and selections, 5.5·W with masks of a
+/// byte per element, and the halves put together, 2·W. The clamps keep what they bound. Source:
+/// Megatron-LM, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl; PyTorch,
+/// torch/csrc/autograd/FunctionsManual.cpp, clamp_backward. Checked by:
+/// tests/costmodel/operators/unfused_kernels_test.cpp.
+void push_clamp(OperatorList& list, double bytes) {
+  Operator op = elementwise("expert_clamp", 4 * bytes, 7.5 * bytes, bytes);
+  op.forward_kernels = 3;
+  op.backward_kernels = 7;
+  list.push(op);
+}
+
 }  // namespace
 
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
@@ -63,6 +76,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
     // backward the same and the sums for both factors. Source: Megatron-LM core_v0.16.1,
     // megatron/core/transformer/moe/experts.py:609, _apply_bias.
     list.push(elementwise("expert_bias", 28 * local * s.h, 36 * local * s.h, 0));
+    push_clamp(list, 2 * s.e * local * f);
   }
   if (sharding.etp > 1) {
     list.push(collective("expert_reduce", reduce_scatter, all_gather, spread, false, Axis::etp));

@@ -35,8 +35,9 @@ void mark_norms(Operator& op, bool latent, bool moe) {
 void mark_mlp(Operator& op, bool moe) {
   if (!moe) return mark(op, mlp, true);
   mark(op, RecomputeModule::moe, op.name != "router");
-  if (op.name == "expert_activation") op.repeated_by.insert(moe_act);
-  if (op.name == "expert_down") op.freed_by.insert(moe_act);
+  const bool clamp = op.name == "expert_clamp";
+  if (op.name == "expert_activation" || clamp) op.repeated_by.insert(moe_act);
+  if (op.name == "expert_down" || clamp) op.freed_by.insert(moe_act);
   if (op.name.starts_with("shared_")) mark(op, shared_experts, true);
 }
 

@@ -28,8 +28,10 @@ struct HostShares {
   return {0, 0, 0};
 }
 
-/// Launches that experts add to a layer, forward and backward, in units of the 100 that
-/// Calibration::host_experts stands for:
+/// Launches that Calibration::host_experts stands for.
+inline constexpr double kLaunchesOfExperts = 100;
+
+/// Launches that experts add to a layer, forward and backward, in units of these:
 ///
 ///   (52 · experts + (6 + q + 8 with biases) · E · products) / 100
 ///
@@ -54,7 +56,7 @@ struct HostShares {
   const bool blocks = precision.fp8_input > 1;  // scales are kept next to the values
   const double quantised = precision.compute != Dtype::fp8 ? 0 : blocks ? kPerBlock : kPerTensor;
   const double each = 6 + quantised + (moe.expert_bias ? 8 : 0);
-  return (52 * shares.experts + each * local * shares.products) / 100;
+  return (52 * shares.experts + each * local * shares.products) / kLaunchesOfExperts;
 }
 
 }  // namespace echelon

@@ -26,6 +26,16 @@ double power_factor(const GpuSpec& gpu, const Calibration& calibration) {
   return std::pow(gpu.watts / tflops / calibration.power_reference, kExponent);
 }
 
+AttentionSpeed attention_speed(const GpuSpec& gpu) {
+  constexpr double kUltra = 10.3;
+  constexpr double kExposed = 0.67;
+  if (std::abs(gpu.compute_capability - kUltra) > 0.01) return {};
+  const auto faster = [](double share) {
+    return (1 + kExposed * share) / (1 + kExposed * share / 2);
+  };
+  return {faster(1.0), faster(0.4)};
+}
+
 DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dtype dtype) {
   const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
   const double speed = calibration.kernel_speed_factor * power_factor(gpu, calibration);
@@ -33,10 +43,11 @@ DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dty
   const double narrow = dtype == Dtype::fp8 ? calibration.fp8_efficiency : 1.0;
   const double double_width = dtype == Dtype::fp64 ? calibration.fp64_efficiency : 1.0;
   const FlopsPerSecond kernels = half * double_width;
+  const AttentionSpeed attention = attention_speed(gpu);
   return {.gemm = gpu.peak(dtype) * speed * calibration.gemm_efficiency * narrow * double_width,
           .gemm_ramp = calibration.gemm_ramp * (dtype == Dtype::fp8 ? calibration.fp8_ramp : 1.0),
-          .attention_forward = kernels * calibration.attention_forward,
-          .attention_backward = kernels * calibration.attention_backward,
+          .attention_forward = kernels * calibration.attention_forward * attention.forward,
+          .attention_backward = kernels * calibration.attention_backward * attention.backward,
           .attention_ramp = calibration.attention_ramp,
           .memory = gpu.hbm * calibration.kernel_speed_factor * calibration.memory_efficiency *
                     double_width,

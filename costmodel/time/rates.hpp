@@ -34,6 +34,28 @@ struct DeviceRates {
 /// SXM5 (700 W) gives an exponent of 0.17. Checked by: tests/costmodel/time/rates_test.cpp.
 [[nodiscard]] double power_factor(const GpuSpec& gpu, const Calibration& calibration);
 
+/// Speed of attention kernels relative to GPUs of the same family, whose special-function units
+/// take two cycles for an exponential where those of Blackwell Ultra (compute capability 10.3)
+/// take one:
+///
+///   (1 + φ·e) / (1 + φ·e/2)
+///
+///   e   time of the exponentials over that of the products: forward 4·128 FLOPs per exponential
+///       with heads of 128, backward 10·128; at 16 exponentials and 8,192 16-bit FLOPs per clock
+///       and SM of B200 1 and 0.4
+///   φ   share of them that the products do not hide: 0.67, by which fp8 heads of 192 and 128,
+///   whose
+///       e is 1.6, run 1.35 times as fast
+///
+/// 1 on other GPUs. Source: NVIDIA, "Making Softmax More Efficient with NVIDIA Blackwell Ultra"
+/// (2026-02, as quoted: 4,943 and 10,024 G exponentials/s on GB200 and GB300; DeepSeek-V3's
+/// attention in fp8 35 % faster forward). Checked by: tests/costmodel/time/rates_test.cpp.
+struct AttentionSpeed {
+  double forward = 1;
+  double backward = 1;
+};
+[[nodiscard]] AttentionSpeed attention_speed(const GpuSpec& gpu);
+
 /// `dtype` of GEMM inputs; attention and element-wise kernels run in 16 bits (fp8 jobs too).
 [[nodiscard]] DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration,
                                        Dtype dtype);

@@ -8,6 +8,7 @@
 
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/cost_model.hpp"
+#include "costmodel/time/hidden_exchange.hpp"
 #include "costmodel/time/operator_times.hpp"
 #include "costmodel/time/rates.hpp"
 
@@ -94,8 +95,15 @@ void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums
 
 /// Kernels of a layer of experts before its dispatch run beside combines, those behind it beside
 /// dispatches.
-void add_to_pair(Seconds forward, const BackwardTimes& back, PassSums& sums) {
+void add_to_pair(const Operator& op, Seconds forward, const BackwardTimes& back, PassSums& sums) {
   PairedLayer& pair = sums.pair;
+  if (op.name == "shared_down") {
+    pair.shared_down = forward;
+    pair.shared_down_backward = back.input + back.weight;
+  } else if (op.name == "shared_up" || op.name == "shared_activation") {
+    pair.shared_up += forward;
+    pair.shared_up_backward += back.input + back.weight;
+  }
   if (!sums.dispatched) {
     pair.attention_forward += forward;
     pair.attention_backward += back.input + back.weight;
@@ -125,7 +133,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     if (op.kind == OperatorKind::elementwise) {
       const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
       sums.backward.device += back;
-      add_to_pair(forward, {back, Seconds{}}, sums);
+      add_to_pair(op, forward, {back, Seconds{}}, sums);
       continue;
     }
     BackwardTimes back;
@@ -139,7 +147,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
-    add_to_pair(forward, back, sums);
+    add_to_pair(op, forward, back, sums);
     const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
     const Seconds waited = uncovered(pending.forward, forward, c.calibration.tp_overlap);
@@ -151,18 +159,6 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     pending = {};
   }
   return sums;
-}
-
-/// Share of dispatch and combine that another microbatch's kernels hide: of what the pair could
-/// hide as much as of other traffic beside compute, less what hiding it costs the kernels; none
-/// where that is more than it gains. Published with and without the overlap, Qwen3-30B-A3B on 16
-/// H100 hides 37 % of its exchange (Megatron-Bridge, skills/nemo-mbridge-perf-moe-comm-overlap).
-double hidden_share(const PairedLayer& pair, const OperatorContext& c) {
-  const Seconds all = pair.dispatch + pair.combine + pair.dispatch_backward + pair.combine_backward;
-  if (!(all > Seconds{})) return 0;
-  const double hidden = c.calibration.dp_overlap * std::max(0.0, 1 - exposed_of_pair(pair) / all);
-  return hidden * std::max(0.0, 1 - exchange_slowdown(c.sharding.dispatcher, c.sms,
-                                                      c.calibration.overlap_slowdown));
 }
 
 /// What weight gradients need next to what the forward kept, where they run later than the input
@@ -218,12 +214,15 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
   const OperatorList list =
       layer_operators(model, context.job, context.framework, sharding, kind, mixer);
   PassSums sums = sum_over(list, context);
-  const double hidden = sharding.overlap_ep ? hidden_share(sums.pair, context) : 0.0;
-  const Seconds alone_forward = hidden * (sums.pair.dispatch + sums.pair.combine);
-  const Seconds alone_backward =
-      hidden * (sums.pair.dispatch_backward + sums.pair.combine_backward);
-  sums.forward.exposed[Axis::ep] += -1.0 * alone_forward;
-  sums.backward.exposed[Axis::ep] += -1.0 * alone_backward;
+  const HiddenExchange hidden = hidden_exchange(sums.pair, context);
+  sums.forward.exposed[Axis::ep] += -1.0 * hidden.forward;
+  sums.backward.exposed[Axis::ep] += -1.0 * hidden.backward;
+  if (sharding.overlap_shared) {  // a module that repeats the exchange hides it again
+    for (PassCosts& repeated : sums.modules) {
+      Seconds& exposed = repeated.exposed[Axis::ep];
+      if (exposed > Seconds{}) exposed -= hidden.forward;
+    }
+  }
   const Deferred later = deferred(list, model);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
@@ -231,8 +230,8 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
   const double width = activation_width(context.job.precision.compute);
   return {.forward = sums.forward,
           .backward = sums.backward,
-          .alone_forward = alone_forward,
-          .alone_backward = alone_backward,
+          .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
+          .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),

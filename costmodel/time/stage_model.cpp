@@ -93,8 +93,11 @@ void StageModel::follow_policy() {
   if (plan_.offload_modules.empty()) return;
   const RecomputeModules dropped = disjoint_parts(plan_.recompute_modules);
   const auto copies = [&](const LayerCosts& layer) {
+    const auto tensors = std::ranges::count_if(
+        layer.offloadable, [&](const auto& t) { return plan_.offload_modules.contains(t.module); });
     return HostCopies{offloaded_bytes(layer, plan_.offload_modules, {}),
-                      offloaded_bytes(layer, plan_.offload_modules, dropped)};
+                      offloaded_bytes(layer, plan_.offload_modules, dropped),
+                      static_cast<int>(tensors)};
   };
   dense_copies_ = copies(costs_.dense);
   moe_copies_ = copies(costs_.moe);
@@ -156,6 +159,7 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
 ///   max(0, S/C − pass) + S/M     S bytes, C the GPU's link to its host, M its memory bandwidth
 ///
 /// A copy runs on a stream of its own beside the pass, and takes memory bandwidth from its kernels.
+/// The host launches it and records its event: two launches per tensor and pass (add_layers).
 /// What does not fit beside the pass is waited for: without it, the memory would not be free.
 /// Source: Megatron-LM d98e8a64, core/pipeline_parallel/fine_grained_activation_offload.py
 /// (d2h_stream, h2d_stream; a group is reloaded while the one behind it runs backward). Assumes
@@ -198,7 +202,8 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
                                       {.experts = framework.host_experts_share * shares.experts,
                                        .products = framework.host_products_share * shares.products})
             : 0.0;
-    return framework.host_share * shares.layer * host + experts * c_.host_experts +
+    const double copied = 2.0 * copies.tensors / kLaunchesOfExperts;
+    return framework.host_share * shares.layer * host + (experts + copied) * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);

@@ -86,6 +86,7 @@ class StageModel : public PipelineModel {
   struct HostCopies {
     Bytes plain;      ///< nothing recomputed
     Bytes selective;  ///< recomputed selectively
+    int tensors = 0;  ///< copied one by one
   };
   /// Waiting for copies to the host and back.
   struct CopyWaits {

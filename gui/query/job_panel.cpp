@@ -40,7 +40,8 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {"critical-batch", "Critical batch"},
                                  {"mtbf", "Node MTBF"},
                                  {"checkpoint-bandwidth", "Checkpoint bandwidth"},
-                                 {"restart-time", "Restart time"}};
+                                 {"restart-time", "Restart time"},
+                                 {"goodput-from", "Goodput from", true}};
 
 QStringList choices_of(const std::string& flag) {
   QStringList out;
@@ -81,6 +82,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "mtbf" && r.cluster.mtbf_per_node())
     return qt_text(duration(*r.cluster.mtbf_per_node()));
   if (flag == "mtbf") return QStringLiteral("e.g. 6338h");
+  if (flag == "goodput-from") return QStringLiteral("report of a run");
   if (flag == "restart-time") return qt_text(duration(kRestart));
   if (flag == "checkpoint-bandwidth") return QStringLiteral("e.g. 20GB/s");
   if (flag == "critical-batch") return QStringLiteral("tokens, e.g. 8Mi");

@@ -47,10 +47,14 @@ struct Tick {
   const char* title;
   const char* value;  ///< "" for a switch
 };
-constexpr std::array<Tick, 2> kTicks = {{
-    {"resume", "resume from the latest checkpoint", ""},
+constexpr std::array<Tick, 1> kTicks = {{
     {"cluster", "allow a plan for another machine", "this-machine"},
 }};
+
+/// --resume: no flag, without a value, auto.
+enum Resumes { kStartAnew, kContinue, kStartOrContinue };
+constexpr std::array<const char*, 3> kResumes = {"start anew", "continue from the latest one",
+                                                 "start anew, or continue"};
 
 QString tip_of(const char* flag) {
   const cli::Flag* known = cli::find_flag(flag);
@@ -61,7 +65,11 @@ QString tip_of(const char* flag) {
 }  // namespace
 
 RunForm::RunForm(QWidget* parent)
-    : QWidget(parent), plan_(new QLineEdit), others_(new QLineEdit), command_(new QPlainTextEdit) {
+    : QWidget(parent),
+      plan_(new QLineEdit),
+      resume_(new QComboBox),
+      others_(new QLineEdit),
+      command_(new QPlainTextEdit) {
   setAccessibleName("Settings of the run");
   auto* form = new QFormLayout;
   form->setContentsMargins(0, 0, 0, 0);
@@ -91,6 +99,17 @@ RunForm::RunForm(QWidget* parent)
     fields_.insert(field.flag, edit);
     add(field.title, edit, field.empty, tip_of(field.flag), field.browses);
   }
+  for (const char* choice : kResumes) resume_->addItem(choice);
+  resume_->setToolTip(tip_of("resume"));
+  resume_->setAccessibleName("resume");
+  auto* resume_label = new QLabel("resume");
+  resume_label->setToolTip(tip_of("resume"));
+  resume_label->setBuddy(resume_);
+  form->addRow(resume_label, resume_);
+  connect(resume_, &QComboBox::currentIndexChanged, this, [this] {
+    show_command();
+    Q_EMIT changed();
+  });
   add("other flags", others_, "--max-grad-norm 1 --optimizer adamw",
       "any other flag of plan run --help", Browses::nothing);
   for (const Tick& tick : kTicks) {
@@ -145,6 +164,8 @@ QStringList RunForm::flags() const {
     const QString value = fields_[field.flag]->text().trimmed();
     if (!value.isEmpty()) flags << QString("--") + field.flag << value;
   }
+  if (resume_->currentIndex() != kStartAnew) flags << "--resume";
+  if (resume_->currentIndex() == kStartOrContinue) flags << "auto";
   for (const Tick& tick : kTicks) {
     if (!ticks_[tick.flag]->isChecked()) continue;
     flags << QString("--") + tick.flag;
@@ -156,11 +177,18 @@ QStringList RunForm::flags() const {
 void RunForm::set_flags(const QStringList& flags) {
   for (QLineEdit* field : fields_) field->clear();
   for (QCheckBox* tick : ticks_) tick->setChecked(false);
+  resume_->setCurrentIndex(kStartAnew);
   QStringList others;
   for (qsizetype i = 0; i < flags.size(); ++i) {
     const QString name = flags[i].startsWith("--") ? flags[i].mid(2) : QString();
     if (QLineEdit* field = fields_.value(name); field != nullptr && i + 1 < flags.size()) {
       field->setText(flags[++i]);
+      continue;
+    }
+    if (name == "resume") {
+      const bool automatic = i + 1 < flags.size() && flags[i + 1] == "auto";
+      resume_->setCurrentIndex(automatic ? kStartOrContinue : kContinue);
+      i += automatic ? 1 : 0;
       continue;
     }
     const auto* const tick =

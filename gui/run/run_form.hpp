@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QCheckBox>
+#include <QComboBox>
 #include <QLineEdit>
 #include <QMap>
 #include <QPlainTextEdit>
@@ -28,6 +29,7 @@ class RunForm : public QWidget {
   bool mark_error(const QString& message);
   void clear_marks();
   [[nodiscard]] QLineEdit* field(const QString& flag) const { return fields_.value(flag); }
+  [[nodiscard]] QComboBox* resume() const { return resume_; }
   [[nodiscard]] QCheckBox* tick(const QString& flag) const { return ticks_.value(flag); }
 
  Q_SIGNALS:
@@ -44,6 +46,7 @@ class RunForm : public QWidget {
   QLineEdit* plan_;
   QMap<QString, QLineEdit*> fields_;
   QMap<QString, QCheckBox*> ticks_;
+  QComboBox* resume_;
   QLineEdit* others_;
   QPlainTextEdit* command_;
   QStringList wrong_;  ///< flags

@@ -59,6 +59,7 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
       plain(&RunConfig::sequence, {s.seq}),
       fixed(&RunConfig::framework, "megatron-core"),
       fixed(&RunConfig::flash_attention, "true"),
+      fixed(&RunConfig::packed_documents, "false"),
       plain(plan_part<&P::tp>, {s.tp}, "1"),
       plain(plan_part<&P::cp>, {s.cp}, "1"),
       plain(plan_part<&P::pp>, {s.pp}, "1"),
@@ -170,8 +171,13 @@ ConfigFormat megatron_bridge_format() {
                                 .backend = "model.moe_flex_dispatcher_backend",
                                 .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
                                 .delay_wgrad = "comm_overlap.delay_wgrad_compute",
+                                .shared_overlap = "model.moe_shared_expert_overlap",
                                 .graphs = "model.cuda_graph_impl",
                                 .graph_scope = "model.cuda_graph_scope",
+                                .whole_step = {{"rerun_state_machine.check_for_nan_in_loss",
+                                                "false", false, true},
+                                               {"ddp.check_for_nan_in_grad", "false", false, true}},
+                                .any_graph = {{"model.use_te_rng_tracker", "true", false, true}},
                                 .offload = "model.fine_grained_activation_offloading",
                                 .offload_modules = "model.offload_modules"}));
   return format;

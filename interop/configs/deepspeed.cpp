@@ -103,6 +103,7 @@ ConfigFormat deepspeed_format() {
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size"}),
               fixed(&RunConfig::flash_attention, "true"),
+              fixed(&RunConfig::packed_documents, "false"),
               choice(&RunConfig::precision, {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
                                              {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
                                              {"bf16:deepspeed-zero", {{"bf16", "true"}}},

@@ -1,5 +1,7 @@
 // Rows of Megatron-LM's and its descendants' recomputed modules, experts and CUDA graphs.
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "interop/configs/rows.hpp"
@@ -92,24 +94,33 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
 constexpr std::array<std::string_view, 4> kGraphedParts = {"attn", "mlp", "moe_router",
                                                            "moe_preprocess"};
 
-/// Keys: implementation; scope; two older switches; the newer name of the scope.
+/// Keys: implementation; scope; two older switches; the newer name of the scope. The first case of
+/// each value has what is written.
 ConfigRow graphs_row(const ExpertKeys& keys) {
+  std::vector<ConfigSetting> whole = {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}};
+  whole.insert(whole.end(), keys.whole_step.begin(), keys.whole_step.end());
+  whole.insert(whole.end(), keys.any_graph.begin(), keys.any_graph.end());
+  std::vector<ConfigSetting> layers = {{keys.graphs, "transformer_engine"}};
+  layers.insert(layers.end(), keys.any_graph.begin(), keys.any_graph.end());
   ConfigRow row =
-      choice(plan_part<&P::cuda_graphs>,
-             {{"full_iteration", {{keys.graphs, "local"}, {keys.graph_scope, "full_iteration"}}},
-              {"full_iteration", {{keys.graphs, "full_iteration"}}},
-              {"layers", {{keys.graphs, "transformer_engine"}}},
-              {"layers", {{keys.graphs, "local"}}},
-              {"layers", {{"enable-cuda-graph", "true"}}},
-              {"layers", {{"external-cuda-graph", "true"}}},
-              {"none", {{keys.graphs, "none"}}},
-              {"none", {}},
-              {"none", {{keys.graph_scope, "*"}}}});
+      choice(plan_part<&P::cuda_graphs>, {{"full_iteration", std::move(whole)},
+                                          {"full_iteration", {{keys.graphs, "full_iteration"}}},
+                                          {"layers", std::move(layers)},
+                                          {"layers", {{keys.graphs, "local"}}},
+                                          {"layers", {{"enable-cuda-graph", "true"}}},
+                                          {"layers", {{"external-cuda-graph", "true"}}},
+                                          {"none", {{keys.graphs, "none"}}},
+                                          {"none", {}},
+                                          {"none", {{keys.graph_scope, "*"}}}});
   row.keys = {keys.graphs, keys.graph_scope};
   row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
-    const bool layers = config.plan.cuda_graphs == CudaGraphs::layers;
     if (config.plan.cuda_graphs == CudaGraphs::none) return;
-    out.set(self.keys[0], scalar(layers ? "transformer_engine" : "local"));
+    const auto written =
+        std::ranges::find(self.cases, text_of(self.field, config), &ConfigCase::value);
+    for (const auto& [key, value, quotes, only_written] : written->settings) {
+      out.set(key, scalar(std::string(value)));
+    }
+    if (config.plan.cuda_graphs == CudaGraphs::full_iteration) return;
     ConfigValue scope;
     scope.is_list = true;
     for (const std::string_view part : kGraphedParts) {
@@ -117,7 +128,7 @@ ConfigRow graphs_row(const ExpertKeys& keys) {
       if (dense && part.starts_with("moe")) continue;
       scope.items.push_back(scalar(std::string(part)));
     }
-    out.set(self.keys[1], layers ? std::move(scope) : scalar("full_iteration"));
+    out.set(self.keys[1], std::move(scope));
   };
   return row;
 }
@@ -139,6 +150,9 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
              {{"true", {{keys.overlap, "true"}, {keys.delay_wgrad, "true", false, true}}},
               {"false", {{keys.overlap, "false"}}},
               {"false", {}}}),
+      choice(plan_part<&P::overlap_shared>, {{"true", {{keys.shared_overlap, "true"}}},
+                                             {"false", {{keys.shared_overlap, "false"}}},
+                                             {"false", {}}}),
       graphs_row(keys),
   };
 }
@@ -146,7 +160,9 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
 std::vector<ConfigRow> without_expert_rows() {
   return {follows(plan_part<&P::recompute_modules>, no_layers),
           follows(plan_part<&P::offload_modules>, no_layers),
-          fixed(plan_part<&P::dispatcher>, "alltoall"), fixed(plan_part<&P::overlap_ep>, "false"),
+          fixed(plan_part<&P::dispatcher>, "alltoall"),
+          fixed(plan_part<&P::overlap_ep>, "false"),
+          fixed(plan_part<&P::overlap_shared>, "false"),
           fixed(plan_part<&P::cuda_graphs>, "none")};
 }
 

@@ -14,6 +14,7 @@ using M = ModelSpec;
 std::vector<ConfigRow> without_model_parallelism() {
   return {
       fixed(&RunConfig::flash_attention, "true"),
+      fixed(&RunConfig::packed_documents, "false"),
       fixed(plan_part<&P::pp>, "1"),
       fixed(plan_part<&P::vpp>, "1"),
       fixed(plan_part<&P::ep>, "1"),

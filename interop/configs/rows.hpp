@@ -89,8 +89,12 @@ struct ExpertKeys {
   std::string_view backend = "moe-flex-dispatcher-backend";
   std::string_view overlap = "overlap-moe-expert-parallel-comm";
   std::string_view delay_wgrad = "delay-wgrad-compute";  ///< comes with the overlap
+  std::string_view shared_overlap = "moe-shared-expert-overlap";
   std::string_view graphs = "cuda-graph-impl";
   std::string_view graph_scope = "cuda-graph-scope";
+  std::vector<ConfigSetting> whole_step = {  ///< that a graph of a whole step asks for
+      {"no-check-for-nan-in-loss-and-grad", "true", false, true}};
+  std::vector<ConfigSetting> any_graph{};  ///< that all graphs do
   std::string_view offload = "fine-grained-activation-offloading";
   std::string_view offload_modules = "offload-modules";
 };

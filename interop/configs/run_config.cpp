@@ -212,6 +212,7 @@ const std::vector<NamedConfigField>& job_fields() {
       {&RunConfig::global_batch, "global batch", "global-batch"},
       {&RunConfig::precision, "precision", "precision"},
       {&RunConfig::flash_attention, "flash attention", "flash-attention"},
+      {&RunConfig::packed_documents, "attention within documents"},
   };
   return kFields;
 }

@@ -24,6 +24,7 @@ struct RunConfig {
   std::int64_t global_batch = 0;  ///< samples per optimizer step
   std::string precision{};        ///< name of a recipe (core/plan/job.hpp)
   bool flash_attention = true;
+  bool packed_documents = false;  ///< attention stays within the documents of a sequence
   int gpus = 0;
   int gpus_per_node = 0;
   ParallelPlan plan{};

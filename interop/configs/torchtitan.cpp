@@ -82,6 +82,7 @@ ConfigFormat torchtitan_format() {
                       {"bf16:fsdp-fp32-shards", {}},
                       {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
               fixed(&RunConfig::flash_attention, "true"),
+              fixed(&RunConfig::packed_documents, "false"),
           },
       .fill_in = {{"model.hf_assets_path", "path of the tokenizer"},
                   {"training.dataset", "data set"},

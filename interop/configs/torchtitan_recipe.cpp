@@ -102,6 +102,7 @@ std::vector<ConfigRow> recipe_job_rows() {
               {"bf16:fsdp-fp32-shards", {}},
               {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
       fixed(&RunConfig::flash_attention, "true"),
+      fixed(&RunConfig::packed_documents, "false"),
   };
 }
 

@@ -31,7 +31,8 @@ constexpr Respect kRespects[] = {
     {"sequence parallelism", [](PlanConstraints& c) { c.release<&P::sequence_parallel>(); }},
     {"overlap",
      [](PlanConstraints& c) {
-       c.release<&P::overlap_dp, &P::overlap_tp, &P::overlap_pp, &P::overlap_ep, &P::dispatcher>();
+       c.release<&P::overlap_dp, &P::overlap_tp, &P::overlap_pp, &P::overlap_ep>();
+       c.release<&P::overlap_shared, &P::dispatcher>();
      }},
     {"CUDA graphs", [](PlanConstraints& c) { c.release<&P::cuda_graphs>(); }},
     {"tp, cp, pp and dp",

@@ -178,6 +178,8 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
           point.sharding.cp_comm = comm;
           point.sharding.microbatch = microbatch;
           point.sharding.sequence_parallel = sequence_parallel;
+          const bool alone = sharding.ep == 1 && !pinned.has<&ParallelPlan::ep>();
+          point.sharding.overlap_shared = pinned.values().overlap_shared && !alone;
           add_variants(point);
         }
       }
@@ -231,6 +233,7 @@ Dispatcher DegreeEnumerator::dispatcher_of(const SearchPoint& point) {
                                 .microbatch = sharding.microbatch,
                                 .ep = sharding.ep,
                                 .etp = sharding.etp};
+  if (sharding.overlap_shared) return Dispatcher::alltoall;  // no other takes it
   const auto [at, added] = dispatchers_.try_emplace(exchanges);
   if (added) at->second = fastest_dispatcher(exchanges, point.cuda_graphs);
   return at->second;

@@ -423,6 +423,7 @@ std::vector<RecomputePolicy> policies_beside(const PlanRequest& request,
   std::vector<RecomputePolicy> allowed;
   ParallelPlan plan;
   plan.overlap_ep = overlap_ep;
+  plan.overlap_shared = request.constraints.values().overlap_shared;
   plan.cuda_graphs = graphs;
   for (const RecomputePolicy& policy : policies) {
     set_policy(policy, plan);

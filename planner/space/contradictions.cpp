@@ -44,7 +44,7 @@ Status check_contradictions(const PlanRequest& request) {
   if (c.has<&P::recompute_modules>()) {
     ParallelPlan asked = values;
     if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
-    asked.overlap_ep = false;
+    asked.overlap_ep = asked.overlap_shared = false;
     asked.cuda_graphs = CudaGraphs::none;
     if (const auto broken = check_policy(request.model, request.framework, asked)) {
       return input_error(
@@ -67,8 +67,11 @@ Status check_contradictions(const PlanRequest& request) {
                        "--recompute none, selective or full");
   }
   if (const auto broken = check_policy(request.model, request.framework, policy_asked(c))) {
-    return input_error(values.overlap_ep ? "--overlap" : "--cuda-graphs", broken->detail,
-                       "--recompute none or selective, without moe", "drop one of the two flags");
+    const bool overlaps = values.overlap_ep || values.overlap_shared;
+    return input_error(overlaps ? "--overlap" : "--cuda-graphs", broken->detail,
+                       values.overlap_shared ? "modules without shared_experts"
+                                             : "--recompute none or selective, without moe",
+                       "drop one of the two flags");
   }
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/base/saturated_product.hpp"
@@ -134,10 +135,14 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
                      fmt::format("etp {} does not divide the expert width {}", p.etp,
                                  model.moe.expert_ffn_hidden)};
   }
-  if (p.ep == 1 && (p.dispatcher != Dispatcher::alltoall || p.overlap_ep)) {
+  const bool overlaps = p.overlap_ep || p.overlap_shared;
+  if (p.ep == 1 && (p.dispatcher != Dispatcher::alltoall || overlaps)) {
     return Rejection{contradictory, fmt::format("{} with ep 1: no token leaves its rank",
-                                                p.overlap_ep ? "overlap of expert communication"
-                                                             : "a token dispatcher")};
+                                                overlaps ? "overlap of expert communication"
+                                                         : "a token dispatcher")};
+  }
+  if (p.overlap_shared && model.moe.shared_ffn_hidden == 0) {
+    return Rejection{contradictory, "overlap of shared experts: the model has none"};
   }
   const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
   if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
@@ -331,6 +336,9 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
   }
   if (p.ep * p.etp > 1 && !framework.expert_parallel) return lacks("expert parallelism");
   if (p.overlap_ep && !framework.overlaps_experts) return lacks("overlap of expert communication");
+  if (p.overlap_shared && !framework.overlaps_shared_experts) {
+    return lacks("overlap of shared experts with their exchange");
+  }
   if (p.cuda_graphs != CudaGraphs::none && !framework.cuda_graphs) return lacks("CUDA graphs");
   if (p.sequence_parallel && !framework.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
@@ -437,21 +445,28 @@ Found check_zero(const ModelSpec& model, const Framework& framework, const Paral
   return {};
 }
 
-/// Offloaded states must fit into the hosts' memory: every data-parallel replica of a shard holds a
-/// copy of the model's.
-Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
-                        const ClusterTopology& cluster, const ParallelPlan& p) {
+/// Offloaded states must fit into the hosts' memory, 16 bytes for each of their parameters: fp32
+/// copies of weight and gradient and both moments, whatever the GPU keeps of the others. Every
+/// data-parallel replica of a shard holds those of the whole model. Source: Megatron-LM,
+/// megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py (param_to_fp32_param,
+/// cpu_copy_map_grad and torch's Adam, all pinned); DeepSpeed,
+/// deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs. Assumes nodes
+/// with as many parameters each.
+Found check_host_memory(const ModelSpec& model, const ClusterTopology& cluster,
+                        const ParallelPlan& p) {
   if (p.offload_optimizer <= 0) return {};
+  constexpr double kOffloaded = 16;
   const double replicas = static_cast<double>(p.dp) * p.cp / p.shard_group;
-  const Bytes states{static_cast<double>(model.parameters()) * p.offload_optimizer * replicas *
-                     (job.precision.master + job.precision.moments)};
-  const Bytes each = states / std::max(1, cluster.nodes());
-  if (each <= cluster.node().cpu_memory) return {};
+  const Bytes all = Bytes{static_cast<double>(model.parameters()) * replicas * kOffloaded} /
+                    std::max(1, cluster.nodes());
+  const Bytes memory = cluster.node().cpu_memory;
+  if (p.offload_optimizer * all <= memory) return {};
+  const double most = std::floor(100 * (memory / all)) / 100;
   return Rejection{
       contradictory,
-      fmt::format(
-          "the offloaded states need {:.0f} GiB of CPU memory per node, which has {:.0f} GiB",
-          each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
+      fmt::format("offloaded states of {:.0f} GiB per node, whose CPU memory is {:.0f} GiB: at "
+                  "most {:.0f} % of the optimizer",
+                  (p.offload_optimizer * all).in(1_GiB), memory.in(1_GiB), 100 * most)};
 }
 
 /// Each stage's own numbers of full and selective layers.
@@ -692,12 +707,11 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   return check_rules(model, framework, RulePart::schedule, plan);
 }
 
-std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
-                                        const ClusterTopology& cluster, const Framework& framework,
-                                        const ParallelPlan& plan) {
+std::optional<Rejection> check_sharding(const ModelSpec& model, const ClusterTopology& cluster,
+                                        const Framework& framework, const ParallelPlan& plan) {
   if (Found found = check_zero(model, framework, plan)) return found;
   if (Found found = check_rules(model, framework, RulePart::sharding, plan)) return found;
-  return check_host_memory(model, job, cluster, plan);
+  return check_host_memory(model, cluster, plan);
 }
 
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
@@ -705,7 +719,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
                                     const ParallelPlan& plan) {
   if (Found found = check_degrees(model, job, cluster, framework, plan)) return found;
   if (Found found = check_schedule(model, job, framework, plan)) return found;
-  if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
+  if (Found found = check_sharding(model, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
   if (Found found = check_offload(model, framework, plan)) return found;
   return check_recompute(model, framework, plan);

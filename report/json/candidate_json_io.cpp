@@ -27,9 +27,12 @@ Json economics_json(const Economics& money) {
            {"kwh_for_token_budget", nullptr},
            {"token_factor", finite(money.token_factor, "the token factor")},
            {"goodput", nullptr},
+           {"goodput_kind", nullptr},
            {"checkpoint_interval_seconds", nullptr},
+           {"checkpoint_interval_steps", nullptr},
            {"checkpoint_bytes", nullptr},
            {"checkpoint_seconds", nullptr},
+           {"checkpoint_stall_seconds", nullptr},
            {"restart_seconds", nullptr},
            {"mtbf_seconds", nullptr}};
   if (const std::optional<Energy>& energy = money.energy) {
@@ -39,6 +42,9 @@ Json economics_json(const Economics& money) {
   }
   if (const std::optional<Goodput>& failures = money.goodput) {
     out["goodput"] = finite(failures->fraction, "goodput");
+    out["goodput_kind"] = name_of(failures->evidence());
+    out["checkpoint_interval_steps"] = steps_between_checkpoints(failures->interval, money.step);
+    out["checkpoint_stall_seconds"] = finite(failures->stall.in(kSecond), "stall");
     out["checkpoint_interval_seconds"] = finite(failures->interval.in(kSecond), "interval");
     out["checkpoint_bytes"] = whole_bytes(failures->checkpoint);
     out["checkpoint_seconds"] = finite(failures->write.in(kSecond), "checkpoint time");

@@ -88,16 +88,21 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
 }
 
 /// Failures and checkpoints, where they are known and asked for.
-std::string failures_line(const PlanRequest& request) {
-  if (!request.job.token_budget && request.objective != Objective::goodput) return {};
+std::string failures_line(const PlanRequest& request, Seconds step) {
+  if (!shows_goodput(request)) return {};
   const std::optional<Goodput> failures = goodput_of(request);
   if (!failures) return {};
-  return fmt::format(
-      "{} of the time is useful: a failure every {}, a checkpoint of {} every {} takes {}, a "
-      "restart "
-      "{}",
-      percent(failures->fraction), duration(failures->mtbf), with_gib(failures->checkpoint),
-      duration(failures->interval), duration(failures->write), duration(failures->restart));
+  std::string line = fmt::format(
+      "{} of the time is useful with a checkpoint every {}, {} ({}): a failure every {} ({}), a "
+      "checkpoint of {} takes {}",
+      percent(failures->fraction), duration(failures->interval),
+      counted(steps_between_checkpoints(failures->interval, step), "step"),
+      name_of(failures->evidence()), duration(failures->mtbf), name_of(failures->of_mtbf),
+      with_gib(failures->checkpoint), duration(failures->write));
+  if (failures->stall < failures->write)
+    line += fmt::format(" and stops the job for {}", duration(failures->stall));
+  return line + fmt::format(" ({}), a restart {} ({})", name_of(failures->of_checkpoint),
+                            duration(failures->restart), name_of(failures->of_restart));
 }
 
 std::string memory_line(const PlanRequest& request, const Candidate& candidate,
@@ -296,7 +301,7 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);
   if (!money.empty()) out += folded(money, "training   ", style);
-  const std::string failures = failures_line(request);
+  const std::string failures = failures_line(request, candidate.prediction.time.step);
   if (!failures.empty()) out += folded(failures, "goodput    ", style);
   return out;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/plan/process_grid.hpp"
+#include "planner/economics.hpp"
 #include "report/format.hpp"
 #include "report/plan_diff.hpp"
 #include "report/run.hpp"
@@ -226,6 +227,33 @@ std::string straggler_text(const RunReport& report, const TextStyle& style) {
   return folded(text, "", style);
 }
 
+/// What checkpoints and failures cost, and the interval that follows from them.
+std::string goodput_text(const RunReport& report, const TextStyle& style) {
+  const MeasuredGoodput& run = report.goodput;
+  if (run.starts == 0) return "";
+  std::string text = heading("Checkpoints and failures", style);
+  if (run.checkpoints > 0) {
+    text += folded(fmt::format("{} of {}, complete after {}; the steps stood still for {} of it.",
+                               counted(run.checkpoints, "checkpoint"), with_gib(run.checkpoint),
+                               duration(run.write), duration(run.stall)),
+                   "  ", style);
+  }
+  const std::optional<Seconds> between = run.time_between_failures();
+  std::string starts = fmt::format("{}, {} in {}", counted(run.starts, "start"),
+                                   counted(run.failures, "failure"), duration(run.running));
+  if (between && run.failures > 1) starts += fmt::format(": one every {}", duration(*between));
+  if (run.restarts > 0)
+    starts += fmt::format("; {} from a failure until steps begin", duration(run.restart));
+  text += folded(starts + ".", "  ", style);
+  if (!between || run.checkpoints == 0 || !report.measured) return text;
+  const Seconds interval = std::max(daly_interval(run.stall, *between), run.write);
+  const std::int64_t steps = steps_between_checkpoints(interval, report.measured->time.total());
+  return text + folded(fmt::format("At this rate a checkpoint every {}, {}, loses the least time "
+                                   "(Daly 2006). plan --goodput-from plans with these figures.",
+                                   duration(interval), counted(steps, "step")),
+                       "  ", style);
+}
+
 }  // namespace
 
 std::string step_line(const RunStep& step, std::int64_t of) {
@@ -267,6 +295,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
     text += instruction_table(report, simulated, style);
     text += memory_table(report, style);
   }
+  text += goodput_text(report, style);
   if (!report.advice.empty()) {
     text += heading("Batch and learning rate", style);
     for (const std::string& sentence : report.advice) text += folded(sentence + ".", "  ", style);

@@ -16,6 +16,13 @@ namespace echelon {
   return times.at(times.size() / 10);
 }
 
+/// The median: the time of an operation under sustained load. Of an even number of times the mean
+/// of the two in the middle.
+[[nodiscard]] inline Seconds median(std::vector<Seconds> times) {
+  std::sort(times.begin(), times.end());
+  return 0.5 * (times.at((times.size() - 1) / 2) + times.at(times.size() / 2));
+}
+
 /// Layers in the middle of a model like GPT-2, whose MLPs are four times as wide as it is.
 [[nodiscard]] inline ChunkSpec measured_layers(int layers, int hidden, int head_dim, int sequence,
                                                int samples) {

@@ -48,9 +48,16 @@ LongWait::LongWait(Seconds limit) : before_(std::exchange(long_wait, limit)) {}
 
 LongWait::~LongWait() { long_wait = before_; }
 
+void RunThreads::raise_deadline(Seconds deadline) {
+  const double seconds = deadline.in(kSecond);
+  double before = raised_deadline_;
+  while (before < seconds && !raised_deadline_.compare_exchange_weak(before, seconds)) {
+  }
+}
+
 std::optional<Seconds> RunThreads::deadline() const {
   if (!deadline_) return {};
-  return std::max(*deadline_, long_wait.value_or(*deadline_));
+  return std::max({*deadline_, raised_deadline(), long_wait.value_or(*deadline_)});
 }
 
 void RunThreads::add(std::string name, std::function<void()> work, std::optional<int> rank) {
@@ -279,7 +286,6 @@ class RunThreads::WaitNote {
 void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& waiting) {
   EXPECTS(!directed(), "directed threads wait at monitors only");
   using Time = std::chrono::duration<double>;
-  const std::optional<Seconds> limit = deadline();
   const Time slice = slice_of(deadline_);
   auto last = std::chrono::steady_clock::now();
   Time waited{};
@@ -290,6 +296,7 @@ void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& wa
     const auto now = std::chrono::steady_clock::now();
     waited += std::min<Time>(now - last, slice);
     last = now;
+    const std::optional<Seconds> limit = deadline();  // which may be raised meanwhile
     if (limit && waited > Time(limit->in(kSecond))) {
       hang(in_words(waiting));
       rethrow();
@@ -363,10 +370,10 @@ void Monitor::await(const std::function<bool()>& ready, const DescribeWait& wait
 void Monitor::sleep(std::unique_lock<std::mutex>& lock, const std::function<bool()>& over,
                     const DescribeWait& waiting) {
   const RunThreads::Asleep asleep(run_threads_);
-  const std::optional<Seconds> limit = run_threads_.deadline();
   const auto slice = slice_of(run_threads_.deadline_);
   auto waited = slice;
   for (; !changed_.wait_for(lock, slice, over); waited += slice) {
+    const std::optional<Seconds> limit = run_threads_.deadline();  // which may be raised meanwhile
     if (limit && waited.count() >= limit->in(kSecond)) {
       const std::string what = in_words(waiting);
       lock.unlock();

@@ -70,6 +70,11 @@ class RunThreads {
   [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   /// The first failure; only while stopping().
   [[nodiscard]] RunFailure failure() const;
+  /// The longest wait becomes at least this, also for waits that have begun; never shorter. Without
+  /// a deadline there stays none.
+  void raise_deadline(Seconds deadline);
+  /// The longest of those, 0 s without one.
+  [[nodiscard]] Seconds raised_deadline() const { return Seconds{raised_deadline_}; }
   [[nodiscard]] bool directed() const { return static_cast<bool>(pick_next_); }
   /// Current activity of the calling member, for the message of a hang; `order`: its place in the
   /// run. Cheap; called per instruction.
@@ -131,6 +136,7 @@ class RunThreads {
   [[nodiscard]] std::optional<Seconds> deadline() const;
 
   std::optional<Seconds> deadline_;
+  std::atomic<double> raised_deadline_ = 0;  ///< seconds
   PickNext pick_next_;
   std::function<std::string()> accuser_;
   Log log_;

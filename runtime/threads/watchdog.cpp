@@ -167,9 +167,11 @@ std::optional<Suspect> Watchdog::suspect(Seconds patience) {
   return judge(ranks, patience);
 }
 
+Seconds Watchdog::timeout() const { return std::max(timeout_, run_threads_.raised_deadline()); }
+
 std::string Watchdog::verdict() {
   if (link_ != nullptr) receive();
-  const Seconds patience = kPatience * timeout_;
+  const Seconds patience = kPatience * timeout();
   std::optional<Suspect> found = suspect(patience);
   if (own_ != 0 && link_ != nullptr && (!found || found->why != Suspect::Why::silent)) {
     // Rank 0 hears from all; this process from rank 0 alone.
@@ -184,7 +186,7 @@ std::string Watchdog::verdict() {
 void Watchdog::end_long_work(const std::vector<RankProgress>& local) {
   for (const RankProgress& each : local) {
     const bool in_instruction = each.order != 0 && (each.order & kEndOfStep) != kEndOfStep;
-    if (each.state != State::works || !in_instruction || each.lasting < kLongWork * timeout_)
+    if (each.state != State::works || !in_instruction || each.lasting < kLongWork * timeout())
       continue;
     run_threads_.stop(RunFailure::Kind::hang,
                       describe(Suspect{each.rank, Suspect::Why::works, each.lasting, each.at}));

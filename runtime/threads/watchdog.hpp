@@ -48,7 +48,7 @@ class StatusLink {
 class Watchdog {
  public:
   /// `link`: null if all ranks are local. `own`: the first local rank. The timeout is that of the
-  /// run's waits. Destroyed before the link, when no member runs.
+  /// run's waits, and is raised with theirs. Destroyed before the link, when no member runs.
   Watchdog(RunThreads& run_threads, int own, int ranks, StatusLink* link, Seconds timeout);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -66,6 +66,7 @@ class Watchdog {
   void round();
   void receive();
   [[nodiscard]] std::optional<Suspect> suspect(Seconds patience);
+  [[nodiscard]] Seconds timeout() const;
   void end_long_work(const std::vector<RankProgress>& local);
 
   RunThreads& run_threads_;

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <new>
 #include <thread>
 #include <utility>
@@ -73,22 +73,26 @@ void FaultyDevice::stop() {
   while (!run_threads_.stopping()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-Status check_faults(const std::vector<InjectedFault>& faults, int ranks, std::string_view backend,
-                    bool corrupts, bool checkpoints) {
+Status check_faults(const std::vector<InjectedFault>& faults, const FaultTargets& run) {
   constexpr const char* kFlag = "--inject";
   for (const InjectedFault& fault : faults) {
-    if (fault.rank >= ranks) {
+    if (fault.rank >= run.ranks) {
       return input_error(kFlag, fmt::format("rank {}", fault.rank),
-                         fmt::format("a rank from 0 to {}", ranks - 1));
+                         fmt::format("a rank from 0 to {}", run.ranks - 1));
     }
-    if (fault.kind == FaultKind::corrupt && !corrupts) {
-      return input_error(kFlag, "corrupt, in a run whose messages take no line of ours",
-                         "--launcher env: one process per rank, connected by TCP");
+    if (fault.kind == FaultKind::corrupt && !run.corrupts) {
+      const bool threads = run.launcher == "local";
+      return input_error(
+          kFlag,
+          threads ? "corrupt, where all ranks are threads, which send no messages"
+                  : "corrupt, where MPI carries the messages",
+          "one process per rank, connected by TCP",
+          "start the processes with torchrun, srun, mpirun -n N plan run, or by hand");
     }
-    if (fault.kind == FaultKind::disk_full && !checkpoints) {
+    if (fault.kind == FaultKind::disk_full && !run.checkpoints) {
       return input_error(kFlag, "disk-full, in a run without checkpoints", "--checkpoint-dir DIR");
     }
-    if (fault.kind == FaultKind::mismatch && backend != "cpu") {
+    if (fault.kind == FaultKind::mismatch && run.backend != "cpu") {
       return input_error(kFlag, "mismatch, with --backend cuda",
                          "--backend cpu: NCCL does not compare the sizes of calls");
     }
@@ -96,15 +100,17 @@ Status check_faults(const std::vector<InjectedFault>& faults, int ranks, std::st
   return Done{};
 }
 
-void throw_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
-                      const std::string& folder) {
-  for (const InjectedFault& fault : faults) {
-    if (fault.kind != FaultKind::disk_full || fault.rank != rank || steps <= fault.step) continue;
-    throw RunFailure(environment_error(folder,
-                                       fmt::format("rank {} cannot write its part of step {}: {}",
-                                                   rank, steps, std::strerror(ENOSPC)),
-                                       "injected by --inject"));
-  }
+Disk disk_that_fills(std::shared_ptr<const std::atomic<bool>> full) {
+  return Disk([full = std::move(full)](std::string_view operation, const std::string&) {
+    const bool takes_space = operation == "allocate" || operation == "write";
+    return *full && takes_space ? ENOSPC : 0;
+  });
+}
+
+bool has_full_disk(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps) {
+  return std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
+    return fault.kind == FaultKind::disk_full && fault.rank == rank && steps > fault.step;
+  });
 }
 
 }  // namespace echelon

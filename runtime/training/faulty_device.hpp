@@ -1,13 +1,17 @@
 // FaultyDevice: a training device that commits the faults of `--inject`.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/run/fault.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/executor/device.hpp"
+#include "runtime/io/weights/disk.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
@@ -21,7 +25,7 @@ class FaultyDevice final : public Device {
  public:
   struct Means {
     std::function<void(int rank)> make_nan;  ///< the rank's gradient norm becomes NaN
-    std::function<void()> corrupt_message;   ///< null: its messages take no line
+    std::function<void()> corrupt_message;   ///< null: it sends no messages itself
   };
   /// `first_step`: the number of the executor's step 0.
   FaultyDevice(RunThreads& run_threads, Device& inner, World& world,
@@ -52,13 +56,22 @@ class FaultyDevice final : public Device {
   Means means_;
 };
 
+/// What a run offers to faults.
+struct FaultTargets {
+  int ranks = 1;
+  std::string_view backend;
+  std::string_view launcher;
+  bool corrupts = false;     ///< it sends messages itself, which it can change
+  bool checkpoints = false;  ///< it writes some
+};
 /// Error: a fault that this run cannot commit.
-[[nodiscard]] Status check_faults(const std::vector<InjectedFault>& faults, int ranks,
-                                  std::string_view backend, bool corrupts, bool checkpoints);
+[[nodiscard]] Status check_faults(const std::vector<InjectedFault>& faults,
+                                  const FaultTargets& run);
 
-/// Throws for the rank whose disk is full by --inject, when it writes the checkpoint after `steps`
-/// steps.
-void throw_disk_fault(const std::vector<InjectedFault>& faults, int rank, std::int64_t steps,
-                      const std::string& folder);
+/// A disk on which there is no space while `full` is true. Threads of a process share it.
+[[nodiscard]] Disk disk_that_fills(std::shared_ptr<const std::atomic<bool>> full);
+/// Whether the rank's disk is full, by --inject, for the checkpoint after `steps` steps.
+[[nodiscard]] bool has_full_disk(const std::vector<InjectedFault>& faults, int rank,
+                                 std::int64_t steps);
 
 }  // namespace echelon

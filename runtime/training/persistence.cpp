@@ -17,11 +17,10 @@ namespace {
 
 constexpr std::size_t kLossesKept = 20;
 
-Seconds longest_wait_of(const RunSettings& settings, std::int64_t bytes) {
+Seconds longest_wait_of(const RunSettings& settings, Bytes checkpoint) {
   constexpr Seconds kLeast{60};
-  constexpr double kSlowDisk = 20e6;  // bytes per second, of all ranks together: a worn USB disk
-  return std::max(kLeast, settings.timeout.value_or(kLeast)) +
-         Seconds{static_cast<double>(bytes) / kSlowDisk};
+  constexpr BytesPerSecond kSlowDisk{20e6};  // of all ranks together: a worn USB disk
+  return std::max(kLeast, settings.timeout.value_or(kLeast)) + checkpoint / kSlowDisk;
 }
 
 /// The states this rank owns: of replicated states only those of the first rank.
@@ -66,7 +65,8 @@ Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings, c
     : plan_(plan),
       settings_(settings),
       disk_(disk),
-      longest_wait_(longest_wait_of(settings, checkpoint_bytes(plan.model, format_of<T>()))) {}
+      checkpoint_size_(Bytes{static_cast<double>(checkpoint_bytes(plan.model, format_of<T>()))}),
+      longest_wait_(longest_wait_of(settings, checkpoint_size_)) {}
 
 template <class T>
 RunIdentity Persistence<T>::identity() const {

@@ -76,6 +76,8 @@ class Persistence {
   /// How long ranks wait for each other in all of this: a minute (or the run's --timeout, if that
   /// is longer) and the time that the bytes of a checkpoint take on a slow disk.
   [[nodiscard]] Seconds longest_wait() const { return longest_wait_; }
+  /// Of one checkpoint, without its manifest.
+  [[nodiscard]] Bytes checkpoint_size() const { return checkpoint_size_; }
 
  private:
   [[nodiscard]] RunIdentity identity() const;
@@ -88,6 +90,7 @@ class Persistence {
   const PlanFile& plan_;
   const RunSettings& settings_;
   const Disk& disk_;
+  Bytes checkpoint_size_;
   Seconds longest_wait_;
   std::optional<FoundCheckpoint> found_;
   std::optional<HuggingFaceWeights> given_;   ///< --init-from

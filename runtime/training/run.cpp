@@ -37,26 +37,6 @@ constexpr std::int64_t kWarmUp = 2;
 /// Measured steps that are kept, to choose the median one from.
 constexpr std::size_t kKept = 64;
 
-Training training_of(const PlanFile& plan, const RunSettings& settings, const LearningRate& rate,
-                     const Samples& samples) {
-  Training t;
-  t.model = plan.model;
-  t.job = plan.job;
-  t.plan = plan.plan;
-  t.rate = rate;
-  t.optimizer.beta1 = settings.beta1;
-  t.optimizer.beta2 = settings.beta2;
-  t.optimizer.eps = settings.epsilon;
-  t.optimizer.weight_decay = settings.weight_decay;
-  t.optimizer.decoupled = settings.decoupled;
-  t.clip = settings.max_grad_norm;
-  t.noise_every = settings.noise_every;
-  t.read = [&samples](std::int64_t number, std::int32_t* out) {
-    if (const Status read = samples.read(number, out); !read) throw RunFailure(read.error());
-  };
-  return t;
-}
-
 /// The run of one process: the work of its ranks between their steps.
 template <class T>
 class Run {
@@ -69,6 +49,8 @@ class Run {
         schedule_(schedule),
         samples_(samples),
         grid_(plan.plan),
+        disk_(settings.inject.empty() ? context.disk : disk_that_fills(disk_full_)),
+        history_(settings.checkpoint_dir),
         run_threads_(timeout_of(plan, settings)),
         watch_(settings.max_skipped_steps) {}
 
@@ -111,6 +93,9 @@ class Run {
   const Schedule& schedule_;
   const Samples& samples_;
   ProcessGrid grid_;
+  std::shared_ptr<std::atomic<bool>> disk_full_ = std::make_shared<std::atomic<bool>>(false);
+  Disk disk_;  ///< full on demand, with --inject
+  RunHistory history_;
   RunThreads run_threads_;
   std::unique_ptr<Backend<T>> backend_;
   FlightRecorders recorders_;
@@ -172,8 +157,8 @@ Status Run<T>::prepare() {
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   if (const Status connected = connect(); !connected) return connected;
   report_.environment.merge(backend_->environment());
-  checkpoints_ = std::make_unique<RunCheckpoints<T>>(run_threads_, plan_, settings_, context_.disk,
-                                                     context_.notify, *backend_);
+  checkpoints_ = std::make_unique<RunCheckpoints<T>>(run_threads_, plan_, settings_, disk_,
+                                                     context_.notify, *backend_, history_);
   Result<StartPoint> start = checkpoints_->find();
   if (!start) return start.error();
   start_ = *std::move(start);
@@ -218,6 +203,10 @@ Status Run<T>::prepare() {
       std::make_unique<Watchdog>(run_threads_, here.front(), grid_.ranks(),
                                  backend_->world().status_link(), timeout_of(plan_, settings_));
   notify(RunEvent::Kind::started, started_text(report_));
+  if (here.front() == 0) {
+    const std::string unread = history_.begin();
+    if (!unread.empty()) notify(RunEvent::Kind::note, unread);
+  }
   last_over_ = steady_now();
   if (warm_ == 0) before_ = core_time();
   return Done{};
@@ -263,18 +252,18 @@ bool Run<T>::on_step_end(const StepEnd& over) {
     throw RunFailure(RunFailure::Kind::defect, describe(over.pipeline_rank, *first_irregular) +
                                                    " was not executed just once");
   }
+  const bool first_here = over.rank == backend_->world().local_ranks().front();
+  if (first_here && over.step >= warm_)
+    run_threads_.raise_deadline(timeout_after(settings_, steady_now() - last_over_));
   if (over.rank == 0) report_step(over, result);
+  const std::int64_t done = start_.step + over.step + 1;
+  if (has_full_disk(settings_.inject, over.rank, done)) *disk_full_ = true;  // before all meet
   const std::int32_t request = largest(over.rank, request_of(over.rank));
   const bool interrupted = request > 0;
-  const std::int64_t done = start_.step + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
   last = last || interrupted;
   const bool diverged = has_learned_nothing(over, result);
-  const bool saves = (due || last) && !diverged;
-  if (saves && !settings_.checkpoint_dir.empty()) {
-    throw_disk_fault(settings_.inject, over.rank, done, settings_.checkpoint_dir);
-  }
-  checkpoints_->after_step(over.rank, done, saves, last, *device_);
+  checkpoints_->after_step(over.rank, done, (due || last) && !diverged, last, *device_);
   if (last) {
     collect(over);
     if (!diverged) checkpoints_->export_weights(over.rank, *device_);
@@ -284,13 +273,12 @@ bool Run<T>::on_step_end(const StepEnd& over) {
                                    "{}",
                                    request - 2, start_.step + over.step));
     }
-    if (over.rank == backend_->world().local_ranks().front() && interrupted) {
+    if (first_here && interrupted) {
       report_.end = RunReport::End::interrupted;
       report_.reason = "interrupted: stopped after the current step";
     }
   }
-  if (over.rank == 0) last_over_ = steady_now();
-  const bool first_here = over.rank == backend_->world().local_ranks().front();
+  if (first_here) last_over_ = steady_now();
   if (first_here && over.step + 1 == warm_) before_ = core_time();
   return !last;
 }
@@ -314,6 +302,7 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   if (assessment.level != LossWatch::Level::fine) step.notes.push_back(assessment.what);
   if (std::isfinite(step.loss)) checkpoints_->remember(step.loss);
   report_.steps.push_back(step);
+  history_.alive();
   context_.notify({.kind = RunEvent::Kind::step, .step = step, .of = start_.end, .text = {}});
   if (assessment.level == LossWatch::Level::diverged) {
     throw RunFailure(RunFailure::Kind::diverged,
@@ -364,6 +353,8 @@ void Run<T>::finish() {
                                   settings_.learning_rate);
   }
   if (report_.end != RunReport::End::failed) recorders_.end(nullptr);
+  const bool orphaned = context_.interrupted != nullptr && *context_.interrupted == kOrphaned;
+  report_.goodput = history_.end(how_ended(report_, orphaned));
   notify(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 
@@ -373,8 +364,11 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
                            const RunContext& context) {
   if (const Status ok = check_executable(plan, settings.backend); !ok) return ok.error();
   const Status faults =
-      check_faults(settings.inject, static_cast<int>(plan.plan.gpus()), settings.backend,
-                   context.corrupt_message != nullptr, !settings.checkpoint_dir.empty());
+      check_faults(settings.inject, {.ranks = static_cast<int>(plan.plan.gpus()),
+                                     .backend = settings.backend,
+                                     .launcher = context.launcher,
+                                     .corrupts = context.corrupt_message != nullptr,
+                                     .checkpoints = !settings.checkpoint_dir.empty()});
   if (!faults) return faults.error();
   const Result<Schedule> schedule = schedule_of(plan, settings.plan);
   if (!schedule) return schedule.error();

@@ -10,6 +10,7 @@
 
 #include "runtime/comm/exchange.hpp"
 #include "runtime/comm/local_ranks.hpp"
+#include "runtime/threads/clock.hpp"
 #include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
@@ -17,12 +18,13 @@ namespace echelon {
 template <class T>
 RunCheckpoints<T>::RunCheckpoints(RunThreads& run_threads, const PlanFile& plan,
                                   const RunSettings& settings, const Disk& disk,
-                                  const Notify& notify, Backend<T>& backend)
+                                  const Notify& notify, Backend<T>& backend, RunHistory& history)
     : run_threads_(run_threads),
       plan_(plan),
       settings_(settings),
       notify_(notify),
       backend_(backend),
+      history_(history),
       persistence_(plan, settings, disk) {}
 
 template <class T>
@@ -112,12 +114,23 @@ void RunCheckpoints<T>::after_step(int rank, std::int64_t done, bool due, bool l
                                    TrainingDevice<T>& device) {
   if (settings_.checkpoint_dir.empty()) return;
   const LongWait patient(persistence_.longest_wait());
+  const Seconds begin = steady_now();
   const Result<std::vector<std::int64_t>> complete = persistence_.after_step(
       rank, backend_.world().ranks(), done, due, last, device.states(rank), backend_.at(rank),
       [&](const std::string& own) { return exchanged(rank, own); });
   if (!complete) throw RunFailure(complete.error());
   if (rank != 0) return;
-  for (const std::int64_t step : *complete) {
+  if (due) begun_[done] = begin;
+  history_.stalled(steady_now() - begin);
+  tell(*complete);
+}
+
+/// Rank 0, of the checkpoints that have just become complete.
+template <class T>
+void RunCheckpoints<T>::tell(const std::vector<std::int64_t>& complete) {
+  for (const std::int64_t step : complete) {
+    history_.wrote(persistence_.checkpoint_size(), steady_now() - begun_.at(step));
+    begun_.erase(step);
     notify_({.kind = RunEvent::Kind::checkpoint,
              .step = {},
              .of = 0,

@@ -1,10 +1,13 @@
 // RunCheckpoints: persistence of a run, between the ranks of its processes.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "runtime/training/persistence.hpp"
+#include "runtime/training/run_history.hpp"
 #include "runtime/training/training_device.hpp"
 
 namespace echelon {
@@ -18,7 +21,7 @@ class RunCheckpoints {
 
   /// References must outlive it.
   RunCheckpoints(RunThreads& run_threads, const PlanFile& plan, const RunSettings& settings,
-                 const Disk& disk, const Notify& notify, Backend<T>& backend);
+                 const Disk& disk, const Notify& notify, Backend<T>& backend, RunHistory& history);
 
   /// Before the threads of the run start, by every process. Errors: as of Persistence::find.
   [[nodiscard]] Result<StartPoint> find();
@@ -42,6 +45,7 @@ class RunCheckpoints {
  private:
   [[nodiscard]] std::vector<std::string> exchanged(int rank, const std::string& own);
   [[nodiscard]] CheckpointGroup processes();
+  void tell(const std::vector<std::int64_t>& complete);
   [[nodiscard]] std::string read_by_all();
 
   RunThreads& run_threads_;
@@ -49,6 +53,8 @@ class RunCheckpoints {
   const RunSettings& settings_;
   const Notify& notify_;
   Backend<T>& backend_;
+  RunHistory& history_;                    ///< of rank 0
+  std::map<std::int64_t, Seconds> begun_;  ///< by step; of rank 0
   Persistence<T> persistence_;
 };
 

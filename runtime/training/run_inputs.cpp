@@ -56,6 +56,31 @@ Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
   return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
 }
 
+Seconds timeout_after(const RunSettings& settings, Seconds step) {
+  constexpr double kSlack = 10;
+  return settings.timeout.value_or(kSlack * step);
+}
+
+Training training_of(const PlanFile& plan, const RunSettings& settings, const LearningRate& rate,
+                     const Samples& samples) {
+  Training t;
+  t.model = plan.model;
+  t.job = plan.job;
+  t.plan = plan.plan;
+  t.rate = rate;
+  t.optimizer.beta1 = settings.beta1;
+  t.optimizer.beta2 = settings.beta2;
+  t.optimizer.eps = settings.epsilon;
+  t.optimizer.weight_decay = settings.weight_decay;
+  t.optimizer.decoupled = settings.decoupled;
+  t.clip = settings.max_grad_norm;
+  t.noise_every = settings.noise_every;
+  t.read = [&samples](std::int64_t number, std::int32_t* out) {
+    if (const Status read = samples.read(number, out); !read) throw RunFailure(read.error());
+  };
+  return t;
+}
+
 std::string flight_folder_of(const RunSettings& settings) {
   if (!settings.flight_recorder.empty() || settings.checkpoint_dir.empty())
     return settings.flight_recorder;

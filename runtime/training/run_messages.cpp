@@ -34,4 +34,10 @@ void report_failure(const RunFailure& failure, const PlanFile& plan, RunReport& 
   report.environment["failure"] = name_of(failure.kind());
 }
 
+std::string how_ended(const RunReport& report, bool orphaned) {
+  if (report.end == RunReport::End::failed) return report.environment.at("failure");
+  if (report.end == RunReport::End::interrupted && orphaned) return "plan was killed";
+  return std::string(name_of(report.end));
+}
+
 }  // namespace echelon

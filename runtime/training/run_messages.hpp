@@ -14,4 +14,7 @@ namespace echelon {
 /// Sets `end`, `reason` and the failure's kind; of exhausted memory also what was predicted.
 void report_failure(const RunFailure& failure, const PlanFile& plan, RunReport& report);
 
+/// RunStart::end of a run with this report; `orphaned`: because `plan` was killed.
+[[nodiscard]] std::string how_ended(const RunReport& report, bool orphaned);
+
 }  // namespace echelon

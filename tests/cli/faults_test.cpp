@@ -1,5 +1,7 @@
 // Faults on demand in processes: who is named, by whom, with which exit code.
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/cli/started.hpp"
 #include "tests/support/skip.hpp"
@@ -11,33 +13,49 @@ using echelon::test::kill_rank;
 using echelon::test::lacks;
 using echelon::test::Runs;
 using echelon::test::Started;
+using echelon::test::under_user_mpirun;
 using echelon::test::within;
 
-TEST_CASE("all processes name the one that was stopped") {
+namespace {
+
+/// Ranks that end alike: their exit code, and what each of them says.
+struct EndOfRanks {
+  std::vector<int> ranks;
+  int exit_code;
+  std::vector<std::string> says;
+};
+
+/// Runs a plan in a process per rank to its end. `stopped`: this rank stops and is killed after the
+/// others have ended.
+void check_ends(int ranks, const std::string& flags, const std::vector<EndOfRanks>& ends,
+                std::optional<int> stopped = {}) {
   const Runs runs;
-  runs.plan("plan.json", 4, "--dp 4 --tp 1");
-  Started run(runs, 4, "plan.json --steps 1000000 --quiet --inject stop@2:40 --timeout 6s");
-  for (const int rank : {0, 1, 3}) {
-    CHECK(run.exit_code(rank) == 4);
-    const std::string said = run.out(rank) + run.err(rank);
-    INFO(said);
-    CHECK(lacks(said, "rank 2 has sent nothing for ") == "");
-    CHECK(lacks(said, " s, last seen at step ") == "");
+  runs.plan("plan.json", ranks, "--dp " + std::to_string(ranks) + " --tp 1");
+  Started run(runs, ranks, "plan.json --steps 1000000 --quiet " + flags);
+  for (const EndOfRanks& end : ends) {
+    for (const int rank : end.ranks) {
+      CHECK(run.exit_code(rank) == end.exit_code);
+      const std::string said = run.out(rank) + run.err(rank);
+      INFO("rank " << rank << ": " << said);
+      for (const std::string& each : end.says) CHECK(lacks(said, each) == "");
+    }
   }
-  kill_rank(runs, 2);
-  CHECK(run.exit_code(2) == 3);
+  if (stopped) {
+    kill_rank(runs, *stopped);
+    CHECK(run.exit_code(*stopped) == 3);
+  }
   CHECK(runs.nobody_is_left());
 }
 
+}  // namespace
+
+TEST_CASE("all processes name the one that was stopped") {
+  check_ends(4, "--inject stop@2:40 --timeout 6s",
+             {{{0, 1, 3}, 4, {"rank 2 has sent nothing for ", " s, last seen at step "}}}, 2);
+}
+
 TEST_CASE("rank 0 is named when it was stopped itself") {
-  const Runs runs;
-  runs.plan("plan.json", 2, "--dp 2 --tp 1");
-  Started run(runs, 2, "plan.json --steps 1000000 --quiet --inject stop@0:40 --timeout 6s");
-  CHECK(run.exit_code(1) == 4);
-  CHECK(lacks(run.out(1) + run.err(1), "rank 0 has sent nothing for ") == "");
-  kill_rank(runs, 0);
-  CHECK(run.exit_code(0) == 3);
-  CHECK(runs.nobody_is_left());
+  check_ends(2, "--inject stop@0:40 --timeout 6s", {{{1}, 4, {"rank 0 has sent nothing for "}}}, 0);
 }
 
 TEST_CASE("mpirun's processes name the one that was stopped") {
@@ -54,25 +72,12 @@ TEST_CASE("mpirun's processes name the one that was stopped") {
 }
 
 TEST_CASE("a changed message names both ranks and suspects the machines") {
-  const Runs runs;
-  runs.plan("plan.json", 2, "--dp 2 --tp 1");
-  Started run(runs, 2, "plan.json --steps 1000000 --quiet --inject corrupt@1:2");
-  for (const int rank : {0, 1}) {
-    CHECK(run.exit_code(rank) == 3);
-    const std::string said = run.out(rank) + run.err(rank);
-    CHECK(lacks(said, "bytes from rank 1 (127.0.0.1) to rank 0 has changed on its way") == "");
-  }
-  CHECK(runs.nobody_is_left());
+  check_ends(2, "--inject corrupt@1:2",
+             {{{0, 1}, 3, {"bytes from rank 1 (127.0.0.1) to rank 0 has changed on its way"}}});
 }
 
 TEST_CASE("a process that is killed on demand is named by the others") {
-  const Runs runs;
-  runs.plan("plan.json", 2, "--dp 2 --tp 1");
-  Started run(runs, 2, "plan.json --steps 1000000 --quiet --inject kill@1:2");
-  CHECK(run.exit_code(0) == 7);
-  CHECK(lacks(run.out(0) + run.err(0), "rank 1 is gone") == "");
-  CHECK(run.exit_code(1) == 3);
-  CHECK(runs.nobody_is_left());
+  check_ends(2, "--inject kill@1:2", {{{0}, 7, {"rank 1 is gone"}}, {{1}, 3, {}}});
 }
 
 TEST_CASE("under the user's own mpirun an interrupted run leaves checkpoint and report") {
@@ -82,12 +87,8 @@ TEST_CASE("under the user's own mpirun an interrupted run leaves checkpoint and 
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string folder = "kept" + std::to_string(signal);
     // mpirun itself ends with 1; it kills its processes a second after their SIGTERM.
-    Background run("cd " + shell_word(runs.sandbox.file("")) +
-                   " && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOME=. TMPDIR=" +
-                   shell_word(runs.sandbox.file("")) +
-                   " exec mpirun --oversubscribe --bind-to none -n 2 " + shell_word(ECHELON_PLAN) +
-                   " run plan.json --steps 1000000 --report " + folder + ".json --checkpoint-dir " +
-                   folder + " >out 2>err");
+    Background run(under_user_mpirun(
+        runs, "--steps 1000000 --report " + folder + ".json --checkpoint-dir " + folder));
     REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 1 of ").empty(); }));
     run.signal(signal);
     CHECK(run.exit_code_within(60) > 0);

@@ -59,12 +59,13 @@ void check_candidate(const Json& candidate) {
                                  "offload"});
   check_keys(candidate["throughput"], {"tokens_per_second", "tokens_per_second_per_gpu",
                                        "model_tflops_per_gpu", "mfu", "mfu_formula"});
-  check_keys(candidate["economics"],
-             {"gpu_seconds_per_step", "usd_per_step", "usd_for_token_budget",
-              "days_for_token_budget", "expected_usd_for_token_budget",
-              "expected_days_for_token_budget", "kwh_per_step", "most_kwh_per_step",
-              "kwh_for_token_budget", "token_factor", "goodput", "checkpoint_interval_seconds",
-              "checkpoint_bytes", "checkpoint_seconds", "restart_seconds", "mtbf_seconds"});
+  check_keys(
+      candidate["economics"],
+      {"gpu_seconds_per_step", "usd_per_step", "usd_for_token_budget", "days_for_token_budget",
+       "expected_usd_for_token_budget", "expected_days_for_token_budget", "kwh_per_step",
+       "most_kwh_per_step", "kwh_for_token_budget", "token_factor", "goodput", "goodput_kind",
+       "checkpoint_interval_seconds", "checkpoint_interval_steps", "checkpoint_bytes",
+       "checkpoint_seconds", "checkpoint_stall_seconds", "restart_seconds", "mtbf_seconds"});
 }
 
 double sum_of_parts(const Json& time) {

@@ -129,7 +129,7 @@ class SlurmCluster {
            "JobRequeue=1\nKillWait=2\nNodeName=n1 NodeHostname=" +
            host + " NodeAddr=127.0.0.1 Port=" + free_port() + kNode +
            "NodeName=n2 NodeHostname=" + host + " NodeAddr=127.0.0.1 Port=" + free_port() + kNode +
-           "PartitionName=test Nodes=ALL Default=YES MaxTime=10 State=UP\n";
+           "PartitionName=test Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP\n";
   }
   static constexpr const char* kNode = " CPUs=2 CoresPerSocket=2 RealMemory=500 State=UNKNOWN\n";
 

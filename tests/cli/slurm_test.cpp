@@ -1,12 +1,18 @@
 // plan run on two nodes of a real Slurm, on this machine.
 #include "tests/cli/slurm.hpp"
+
+#include "tests/cli/documented.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;
+using echelon::test::between_marks;
+using echelon::test::documented_training;
+using echelon::test::DocumentedSite;
 using echelon::test::lacks;
 using echelon::test::losses_of;
 using echelon::test::Runs;
 using echelon::test::SlurmCluster;
+using echelon::test::with_replaced;
 using echelon::test::within;
 
 namespace {
@@ -49,35 +55,41 @@ TEST_CASE("srun runs a plan on two nodes with the numbers of one process") {
 TEST_CASE("a job of Slurm goes on from its checkpoint after it has lost a node") {
   if (const std::string why = SlurmCluster::missing(); !why.empty()) return skip(why);
   const Runs runs;
-  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  const DocumentedSite site(runs);
   constexpr int kSteps = 160;
-  const std::string steps = " --steps " + std::to_string(kSteps);
-  REQUIRE(runs.run("plan.json --report whole.json" + steps).exit_code == 0);
+  const std::string training =
+      with_replaced(documented_training(), {{"--steps 24", "--steps " + std::to_string(kSteps)},
+                                            {"--checkpoint-every 4", "--checkpoint-every 10"}});
+  const std::string whole_training =
+      with_replaced(training, {{"kept", "undisturbed"}, {"report.json", "whole.json"}});
+  REQUIRE(run_shell(site.command(whole_training)).exit_code == 0);
   // The script of docs/run.md.
-  runs.sandbox.write("job.sbatch",
-                     "#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node 1 --requeue --open-mode append\n"
-                     "#SBATCH -o job.log\nexport " +
-                         std::string(kMaster) + "\nsrun --kill-on-bad-exit --cpu-bind=none " +
-                         program_of(runs) + " run plan.json --quiet --report slurm.json" + steps +
-                         " --checkpoint-dir kept --checkpoint-every 10 --resume auto\n"
-                         "status=$?\necho \"ended with $status\"\ncase $status in\n"
-                         "3 | 4 | 7) scontrol requeue $SLURM_JOB_ID ;;\nesac\n");
+  constexpr const char* kBegin = "#!/bin/bash\n#SBATCH";
+  runs.sandbox.write("train.sh",
+                     kBegin + with_replaced(between_marks(kBegin, "```"),
+                                            {{"--ntasks-per-node=4", "--ntasks-per-node=1"}}));
   SlurmCluster slurm(runs);
-  const ProcessResult submitted = slurm.shell("sbatch --parsable job.sbatch | tr -d '\\n'");
+  const std::string folder = std::filesystem::path(ECHELON_PLAN).parent_path().string();
+  const ProcessResult submitted = slurm.shell(
+      "PATH=" + shell_word(folder) + ":$PATH HOME=$PWD TMPDIR=$PWD " + kMaster +
+      "TRAIN=" + shell_word(training) + " sbatch --parsable -o job.log train.sh | tr -d '\\n'");
   REQUIRE(submitted.exit_code == 0);
   const std::string& job = submitted.out;
   REQUIRE(within(60, [&] { return std::filesystem::exists(runs.sandbox.file("kept/step_20")); }));
   slurm.kill_node(2);
   REQUIRE(within(60, [&] { return lacks(slurm.shell("squeue -h -o %T").out, "PENDING") == ""; }));
   slurm.repair_node(2);
+  // A node refuses credentials of the second in which it revoked the job's.
+  std::this_thread::sleep_for(std::chrono::seconds(2));
   // Slurm waits two minutes before it starts a job again.
   const bool is_done = within(100, [&] {
     (void)slurm.shell("scontrol update JobId=" + job + " StartTime=now");
-    return lacks(runs.text("job.log"), "ended with 0") == "";
+    return site.has("kept/step_" + std::to_string(kSteps) + "/manifest.json") &&
+           slurm.shell("squeue -h").out.empty();
   });
   INFO(runs.text("job.log") << runs.text("slurm/slurmctld.log"));
   REQUIRE(is_done);
-  const RunReport report = report_of(runs, "slurm.json");
+  const RunReport report = report_of(runs, "report.json");
   const std::vector<double> whole = losses_of(report_of(runs, "whole.json"));
   const std::vector<double> rest = losses_of(report);
   REQUIRE(report.steps.size() < kSteps);

@@ -94,4 +94,12 @@ inline void kill_rank(const Runs& runs, int rank) {
   kill(killed, SIGKILL);
 }
 
+/// plan run by two processes of the user's own mpirun, in the sandbox.
+inline std::string under_user_mpirun(const Runs& runs, const std::string& arguments) {
+  return "cd " + shell_word(runs.sandbox.file("")) +
+         " && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOME=. TMPDIR=" +
+         shell_word(runs.sandbox.file("")) + " exec mpirun --oversubscribe --bind-to none -n 2 " +
+         shell_word(ECHELON_PLAN) + " run plan.json " + arguments + " >out 2>err";
+}
+
 }  // namespace echelon::test

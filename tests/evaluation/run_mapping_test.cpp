@@ -331,7 +331,13 @@ TEST_CASE("attention without a column is taken from the catalog's model of the s
   CHECK(predicting.plan.overlap_ep == false);  // of one expert group of one rank
   run.notes = "w/o MTP";
   CHECK(mapped(run).model.prediction_modules == 0);
-  run.overlap_detail = "pp_layout=Et|t|tL";  // not this model's layers
+  run.pp = run.vpp = 1;
+  run.dp = run.ep = 8;
+  run.overlap_detail = "dispatcher=alltoall; shared expert overlap";
+  CHECK(mapped(run).plan.overlap_shared);
+  run.overlap_detail = "dispatcher=hybridep; shared expert overlap";
+  CHECK_FALSE(mapped(run).plan.overlap_shared);  // of the all-to-all alone
+  run.overlap_detail = "pp_layout=Et|t|tL";      // not this model's layers
   CHECK(mapped(run).plan.layers_per_stage != std::vector<int>{16, 16, 16, 13});
   run.layers = 60;
   CHECK(skip_reason(run) == "the table does not give the widths of latent attention");

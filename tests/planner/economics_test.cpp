@@ -172,3 +172,75 @@ TEST_CASE("a misspelt objective gets the nearest") {
   REQUIRE_FALSE(objective.ok());
   CHECK(objective.error().message().find("did you mean 'step-time'?") != std::string::npos);
 }
+
+namespace {
+
+/// 7b on 8 nodes: 3 failures in 30 h of a run on 4 nodes, checkpoints of its very size.
+PlanRequest with_measured_run(int nodes) {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  PastRun run;
+  run.nodes = nodes;
+  run.goodput = {.checkpoints = 5,
+                 .checkpoint = goodput_of(r)->checkpoint,
+                 .write = 40_s,
+                 .stall = 4_s,
+                 .starts = 4,
+                 .failures = 3,
+                 .running = 30 * kHour,
+                 .restarts = 3,
+                 .restart = 90_s};
+  r.economics.measured = run;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a measured run stands for the assumptions about failures, checkpoints and restarts") {
+  const auto goodput = goodput_of(with_measured_run(8)).value();
+  CHECK(goodput.mtbf.in(kHour) == Approx(10));
+  CHECK(goodput.write == 40_s);
+  CHECK(goodput.stall == 4_s);
+  CHECK(goodput.restart == 90_s);
+  CHECK(goodput.evidence() == Evidence::measured);
+  CHECK(goodput.interval == daly_interval(4_s, goodput.mtbf));
+  CHECK(goodput.fraction ==
+        useful_fraction(goodput.interval, goodput.stall, goodput.restart, goodput.mtbf));
+}
+
+TEST_CASE("of other nodes or bytes a measured run is scaled, and calibrates") {
+  PlanRequest r = with_measured_run(4);
+  CHECK(goodput_of(r)->mtbf.in(kHour) == Approx(5));  // twice the nodes
+  CHECK(goodput_of(r)->evidence() == Evidence::calibrated);
+  r = with_measured_run(8);
+  r.economics.measured->goodput.checkpoint = goodput_of(r)->checkpoint / 2.0;
+  CHECK(goodput_of(r)->write.in(kSecond) == Approx(80));
+  CHECK(goodput_of(r)->stall.in(kSecond) == Approx(8));
+  CHECK(goodput_of(r)->of_mtbf == Evidence::measured);
+  CHECK(goodput_of(r)->evidence() == Evidence::calibrated);
+}
+
+TEST_CASE("flags go before a measured run, and that before the description") {
+  PlanRequest r = with_measured_run(8);
+  r.economics.mtbf_per_node = 8000 * kHour;
+  r.economics.restart = 7_s;
+  r.economics.checkpoint_bandwidth = 1_GBps;
+  CHECK(goodput_of(r)->mtbf.in(kHour) == Approx(1000));
+  CHECK(goodput_of(r)->restart == 7_s);
+  CHECK(goodput_of(r)->stall == goodput_of(r)->write);
+  CHECK(goodput_of(r)->evidence() == Evidence::calibrated);
+  r = with_measured_run(8);
+  const Seconds described = goodput_of(request_for("7b", "dgx-h100", 64))->mtbf;
+  r.economics.measured->goodput.failures = 0;
+  r.economics.measured->goodput.restarts = 0;
+  CHECK(goodput_of(r)->mtbf == described);
+  CHECK(goodput_of(r)->restart == kRestart);
+  CHECK(goodput_of(r)->evidence() == Evidence::extrapolated);
+}
+
+TEST_CASE("checkpoints in flight one at a time are not closer than one takes") {
+  PlanRequest r = with_measured_run(8);
+  r.economics.measured->goodput.running = 300_s;  // a failure every 100 s
+  CHECK(goodput_of(r)->interval == 40_s);
+  CHECK(steps_between_checkpoints(40_s, 3_s) == 13);
+  CHECK(steps_between_checkpoints(1_s, 3_s) == 1);
+}

@@ -51,11 +51,18 @@ void TcpChannel::send(const void* data, std::int64_t bytes, int to) {
 
 void TcpChannel::receive(void* data, std::int64_t bytes, int from) {
   if (bytes == 0) return;
-  monitor_.with_lock([&] {
+  const bool matches = monitor_.with_lock([&] {
     PeerQueue& each = peer_queue(from);
     each.posted.push_back({static_cast<std::byte*>(data), static_cast<std::uint64_t>(bytes)});
-    match(each);
+    return match(each);
   });
+  if (!matches) refuse_length(from);
+}
+
+void TcpChannel::refuse_length(int member) {
+  transport_.run_threads_.stop(
+      RunFailure::Kind::defect,
+      "rank " + std::to_string(group_.rank(member)) + ": a message of unexpected length");
 }
 
 void TcpChannel::gather(std::byte* blocks, std::int64_t bytes) {
@@ -67,15 +74,16 @@ void TcpChannel::gather(std::byte* blocks, std::int64_t bytes) {
 }
 
 /// Under the lock.
-void TcpChannel::match(PeerQueue& each) {
+bool TcpChannel::match(PeerQueue& each) {
   while (!each.posted.empty() && !each.early.empty() && each.early.front().whole) {
     const Posted& to = each.posted.front();
     const Early& from = each.early.front();
-    EXPECTS(to.bytes == from.data.size(), "both sides begin the same messages");
+    if (to.bytes != from.data.size()) return false;
     std::memcpy(to.data, from.data.data(), from.data.size());
     each.posted.pop_front();
     each.early.pop_front();
   }
+  return true;
 }
 
 /// Under the lock.
@@ -181,6 +189,7 @@ std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
   std::array<std::byte, 1 << 14> nowhere;
   bool over = false;
   bool intact = true;
+  bool matches = true;
   const std::int64_t got = monitor_.with_lock([&]() -> std::int64_t {
     PeerQueue& each = peer_queue(member);
     std::byte* to = nowhere.data();
@@ -205,12 +214,13 @@ std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
     if (!each.direct) {
       each.early.back().whole = true;
       if (abandoned_) each.early.pop_back();
-      match(each);
+      matches = match(each);
     } else if (!each.posted.empty()) {
       each.posted.pop_front();
     }
     return count;
   });
+  if (!matches) refuse_length(member);
   if (!intact) transport_.changed(transport_.peer(group_.rank(member)));
   if (over) monitor_.wake();
   return got;

@@ -67,7 +67,9 @@ class TcpChannel final : public Messages {
   [[nodiscard]] int under_way() const;
   [[nodiscard]] std::optional<int> lost_rank() const;
   [[nodiscard]] std::vector<std::int32_t> posted_ranks() const;
-  void match(PeerQueue& peer_queue);
+  /// False: the other side sent a message of another length than was announced in its call.
+  [[nodiscard]] bool match(PeerQueue& peer_queue);
+  void refuse_length(int member);
   [[nodiscard]] static bool matches_checksum(const PeerQueue& peer_queue);
   [[nodiscard]] WaitDescription exactly(WaitDescription wait) const;
 

@@ -231,8 +231,10 @@ bool TcpTransport::begin_message(Peer& from) {
         header.channel < channels_.size() ? channels_[header.channel] : nullptr;
     const std::optional<int> member =
         channel != nullptr ? channel->member_of(from.rank) : std::nullopt;
-    if (!member || header.bytes == 0 || header.bytes > kLongestMessage) {
+    if (!member) {
       fault = "a message for an unknown channel";
+    } else if (header.bytes == 0 || header.bytes > kLongestMessage) {
+      fault = "a message of invalid length";
     } else {
       from.channel = channel;
       from.member = *member;

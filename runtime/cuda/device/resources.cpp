@@ -112,11 +112,17 @@ void fill(const DeviceBuffer& buffer, std::int64_t count, bool wide, cudaStream_
       block.as<Bfloat16>()[i] = Bfloat16(x);
     }
   }
-  for (std::int64_t at = 0; at < count * width; at += kBlock) {
-    const auto part = static_cast<std::size_t>(std::min(kBlock, count * width - at));
-    check(cudaMemcpyAsync(buffer.as<std::byte>() + at, block.as<std::byte>(), part,
-                          cudaMemcpyHostToDevice, stream),
-          "copy numbers to the GPU");
+  const std::int64_t bytes = count * width;
+  std::byte* const to = buffer.as<std::byte>();
+  check(
+      cudaMemcpyAsync(to, block.as<std::byte>(), static_cast<std::size_t>(std::min(kBlock, bytes)),
+                      cudaMemcpyHostToDevice, stream),
+      "copy numbers to the GPU");
+  for (std::int64_t filled = kBlock; filled < bytes; filled *= 2) {
+    check(
+        cudaMemcpyAsync(to + filled, to, static_cast<std::size_t>(std::min(filled, bytes - filled)),
+                        cudaMemcpyDeviceToDevice, stream),
+        "copy numbers on the GPU");
   }
   check(cudaStreamSynchronize(stream), "copy numbers to the GPU");
 }

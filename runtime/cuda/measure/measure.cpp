@@ -47,7 +47,7 @@ Seconds time_on(cudaStream_t stream, Seconds budget, const std::function<void()>
     times.push_back(batch(runs));
   }
   check(take_launch_error(), "launch a kernel");
-  return undisturbed(std::move(times));
+  return median(std::move(times));
 }
 
 AttentionShape attention_of_heads(std::int64_t sequence, int samples, int heads, int kv_heads,
@@ -67,8 +67,9 @@ Measurements measure(int gpus, const MeasuredSizes& sizes,
   use_device(0);
   Measurements out;
   GpuFacts facts = facts_of_gpus(gpus);
-  measure_kernels(sizes, watch, log, out.all);
+  measure_kernels(sizes, watch, facts.l2, log, out.all);
   measure_launches(sizes, watch, log, facts, out.all);
+  measure_nccl_calls(sizes, log, facts, out.all);
   if (gpus > 1) measure_collectives(sizes, watch, log, facts, out.all);
   out.gpu = std::move(facts);
   return out;

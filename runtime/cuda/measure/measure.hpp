@@ -32,6 +32,10 @@ struct MeasuredSizes {
   std::vector<std::int64_t> copies;
   std::vector<std::int64_t> collectives;  ///< bytes
   int launches = 0;                       ///< of nearly empty kernels
+  int nccl_calls = 0;                     ///< of one number on one rank
+  /// Products run for this time before the first one is timed: clocks are then those of sustained
+  /// load, under the power limit.
+  Seconds warm_up;
   /// Each operation is repeated for this time, and at least four times.
   Seconds each;
   /// Total time limit: after it, the remaining operations are timed by the minimum number of

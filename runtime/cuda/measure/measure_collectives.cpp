@@ -119,7 +119,7 @@ class Member {
     const int ranks = message ? 2 : others_.size();
     std::vector<std::int64_t> shape{bytes};
     if (message) shape.push_back(distance);
-    out.push_back({what, ranks, 1, std::move(shape), undisturbed(std::move(times))});
+    out.push_back({what, ranks, 1, std::move(shape), median(std::move(times))});
   }
   /// Rank 0 decides.
   [[nodiscard]] bool time_is_up() { return agreed(watch_.over() ? 1 : 0) != 0; }
@@ -186,7 +186,6 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
 void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
                          const std::function<void(const std::string&)>& log, GpuFacts& facts,
                          std::vector<Measurement>& out) {
-  static_cast<void>(ncclGetVersion(&facts.nccl));  // fails only for a null pointer
   if (sizes.collectives.empty()) return;
   for (int size = 2; !watch.over(); size = std::min(2 * size, facts.gpus)) {
     log(fmt::format("collectives among {} GPUs", size));

@@ -1,5 +1,6 @@
 // Kernels of the backend by shape: products, attention, and memory-bound ones.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "runtime/cuda/attention/attention.hpp"
@@ -7,6 +8,7 @@
 #include "runtime/cuda/gemm/gemm.hpp"
 #include "runtime/cuda/kernels/kernels.hpp"
 #include "runtime/cuda/measure/measure_parts.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -48,25 +50,102 @@ class MeasuredStream {
   OwnStream stream_ = new_stream();
 };
 
-void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
+/// Copies of a product's operands, used in turn, so that none is in the L2 cache when its turn
+/// comes: together they are at least twice its size.
+class OperandSets {
+ public:
+  OperandSets(const MeasuredStream& on, const MeasuredSizes::Linear& l, Bytes l2)
+      : l_(l),
+        sets_(sets_beyond(l, l2)),
+        buffers_(on.buffers({{sets_ * l.rows * l.in},
+                             {sets_ * l.in * l.out},
+                             {sets_ * l.rows * l.out},
+                             {sets_ * l.in * l.out, true}})) {}
+  [[nodiscard]] bool allocated() const { return !buffers_.empty(); }
+  /// The next set; x (rows, in), w (out, in), y (rows, out), dw (out, in).
+  void turn() { set_ = (set_ + 1) % sets_; }
+  [[nodiscard]] T* x() const { return buffers_[0].as<T>() + set_ * l_.rows * l_.in; }
+  [[nodiscard]] T* w() const { return buffers_[1].as<T>() + set_ * l_.in * l_.out; }
+  [[nodiscard]] T* y() const { return buffers_[2].as<T>() + set_ * l_.rows * l_.out; }
+  [[nodiscard]] float* dw() const { return buffers_[3].as<float>() + set_ * l_.in * l_.out; }
+  void clear_inputs(cudaStream_t stream) const {
+    const auto bytes = [&](std::int64_t count) {
+      return static_cast<std::size_t>(sets_ * count) * sizeof(T);
+    };
+    check(cudaMemsetAsync(buffers_[0].as<T>(), 0, bytes(l_.rows * l_.in), stream), "clear x");
+    check(cudaMemsetAsync(buffers_[1].as<T>(), 0, bytes(l_.in * l_.out), stream), "clear w");
+  }
+
+ private:
+  static std::int64_t sets_beyond(const MeasuredSizes::Linear& l, Bytes l2) {
+    const double once =
+        sizeof(T) * static_cast<double>(l.rows * l.in + l.in * l.out + l.rows * l.out);
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(2 * l2 / Bytes{once})));
+  }
+
+  MeasuredSizes::Linear l_;
+  std::int64_t sets_;
+  std::vector<DeviceBuffer> buffers_;
+  std::int64_t set_ = 0;
+};
+
+double flops_of(const MeasuredSizes::Linear& l) {
+  return 2.0 * static_cast<double>(l.rows) * static_cast<double>(l.in) * static_cast<double>(l.out);
+}
+
+/// Keeps the GPU at full load for `time`, at least for some products, by the largest ones that fit;
+/// returns their size, or null.
+const MeasuredSizes::Linear* warm_up(MeasuredStream& on,
+                                     const std::vector<MeasuredSizes::Linear>& all, Bytes l2,
+                                     Gemm& gemm, Seconds time) {
+  std::vector<const MeasuredSizes::Linear*> falling;
+  for (const MeasuredSizes::Linear& each : all) falling.push_back(&each);
+  std::stable_sort(falling.begin(), falling.end(),
+                   [](const auto* a, const auto* b) { return flops_of(*a) > flops_of(*b); });
+  for (const MeasuredSizes::Linear* const l : falling) {
+    OperandSets operands(on, *l, l2);
+    if (!operands.allocated()) continue;
+    const Product forward = forward_product(l->rows, l->in, l->out);
+    gemm.select_algorithms(std::vector<Product>{forward}, on.stream());
+    constexpr int kAtOnce = 16;
+    const Seconds begin = steady_now();
+    do {
+      for (int i = 0; i < kAtOnce; ++i, operands.turn()) {
+        gemm.run(forward, {.a = operands.w(), .b = operands.x(), .d = operands.y()}, on.stream());
+      }
+      check(cudaStreamSynchronize(on.stream()), "warm up the GPU");
+    } while (steady_now() - begin < time);
+    return l;
+  }
+  return nullptr;
+}
+
+void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Bytes l2, Gemm& gemm,
+              bool on_zeros) {
   const Product forward = forward_product(l.rows, l.in, l.out);
   const Product input = input_product(l.rows, l.in, l.out);
   const Product weight = weight_product(l.rows, l.in, l.out);
   gemm.select_algorithms(std::vector<Product>{forward, input, weight}, on.stream());
-  const std::vector<DeviceBuffer> buffers =
-      on.buffers({{l.rows * l.in}, {l.in * l.out}, {l.rows * l.out}, {l.in * l.out, true}});
-  if (buffers.empty()) return;
-  T* const x = buffers[0].as<T>();
-  T* const w = buffers[1].as<T>();
-  T* const y = buffers[2].as<T>();
-  float* const dw = buffers[3].as<float>();
+  OperandSets operands(on, l, l2);
+  if (!operands.allocated()) return;
+  const auto run = [&](const Product& product, const Operands& with) {
+    gemm.run(product, with, on.stream());
+    operands.turn();
+  };
   // As in CudaKernels: cuBLAS reads A with the leading dimension m.
-  on.time("gemm nt", {l.rows, l.out, l.in},
-          [&] { gemm.run(forward, {.a = w, .b = x, .d = y}, on.stream()); });
-  on.time("gemm tn", {l.out, l.in, l.rows},
-          [&] { gemm.run(weight, {.a = x, .b = y, .d = dw, .addend = dw}, on.stream()); });
+  const auto forwards = [&] {
+    run(forward, {.a = operands.w(), .b = operands.x(), .d = operands.y()});
+  };
+  on.time("gemm nt", {l.rows, l.out, l.in}, forwards);
+  on.time("gemm tn", {l.out, l.in, l.rows}, [&] {
+    run(weight,
+        {.a = operands.x(), .b = operands.y(), .d = operands.dw(), .addend = operands.dw()});
+  });
   on.time("gemm nn", {l.rows, l.in, l.out},
-          [&] { gemm.run(input, {.a = w, .b = y, .d = x}, on.stream()); });
+          [&] { run(input, {.a = operands.w(), .b = operands.y(), .d = operands.x()}); });
+  if (!on_zeros) return;
+  operands.clear_inputs(on.stream());
+  on.time("product of zeros", {l.rows, l.out, l.in}, forwards);
 }
 
 void attention(MeasuredStream& on, const AttentionShape& s) {
@@ -182,7 +261,7 @@ void optimizer(MeasuredStream& on, std::int64_t count) {
 
 }  // namespace
 
-void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch,
+void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch, Bytes l2,
                      const std::function<void(const std::string&)>& log,
                      std::vector<Measurement>& out) {
   MeasuredStream on(watch, out);
@@ -203,7 +282,10 @@ void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch,
     const DeviceBuffer workspace(Gemm::kWorkspace);
     if (!workspace.allocated()) return;
     gemm.use_workspace(workspace.as<void>());
-    each("matrix products", sizes.linears, [&](const auto& l) { products(on, l, gemm); });
+    const MeasuredSizes::Linear* const largest =
+        on.over() ? nullptr : warm_up(on, sizes.linears, l2, gemm, sizes.warm_up);
+    each("matrix products", sizes.linears,
+         [&](const auto& l) { products(on, l, l2, gemm, &l == largest); });
   }
   each("attention", sizes.attentions, [&](const AttentionShape& s) { attention(on, s); });
 }

@@ -41,7 +41,7 @@ void copies(cudaStream_t stream, std::int64_t bytes, Seconds budget,
   time("copy to host", device, host, cudaMemcpyDeviceToHost);
 }
 
-/// Host time of `act`, by the host's clock, on an idle queue; the lowest decile.
+/// Host time of `act`, by the host's clock, on an idle queue; the median.
 Seconds host_time(cudaStream_t stream, Seconds budget, const std::function<void()>& act) {
   constexpr std::size_t kMinTimes = 4;
   std::vector<Seconds> times;
@@ -53,7 +53,7 @@ Seconds host_time(cudaStream_t stream, Seconds budget, const std::function<void(
     times.push_back(steady_now() - before);
   }
   check(cudaStreamSynchronize(stream), "wait for the GPU");
-  return undisturbed(std::move(times));
+  return median(std::move(times));
 }
 
 /// A graph of kernels, launched as one.

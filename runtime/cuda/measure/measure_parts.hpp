@@ -28,13 +28,14 @@ class Stopwatch {
   Seconds max_time_;
 };
 
-/// Device time of `act`, which enqueues work on the stream: the lowest decile of batches of a
-/// millisecond or more each, after a run that is not counted.
+/// Device time of `act`, which enqueues work on the stream: the median of batches of a millisecond
+/// or more each, after a run that is not counted.
 [[nodiscard]] Seconds time_on(cudaStream_t stream, Seconds budget,
                               const std::function<void()>& act);
 
-/// Products, attention and memory-bound kernels of device 0 (measure_kernels.cpp).
-void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch,
+/// Products, attention and memory-bound kernels of device 0, whose L2 cache has `l2`
+/// (measure_kernels.cpp).
+void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch, Bytes l2,
                      const std::function<void(const std::string&)>& log,
                      std::vector<Measurement>& out);
 /// Copies, launches, and layers with the host time to launch them (measure_launches.cpp). Fills in
@@ -42,8 +43,13 @@ void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch,
 void measure_launches(const MeasuredSizes& sizes, const Stopwatch& watch,
                       const std::function<void(const std::string&)>& log, GpuFacts& facts,
                       std::vector<Measurement>& out);
-/// Collectives of NCCL, a thread per GPU (measure_collectives.cpp). Fills in NCCL's version and the
-/// memory of a communicator.
+/// Host time of a call of NCCL on a communicator of one rank, blocking and nonblocking
+/// (measure_nccl_calls.cpp). Fills in NCCL's version. NCCL's failures leave it out.
+void measure_nccl_calls(const MeasuredSizes& sizes,
+                        const std::function<void(const std::string&)>& log, GpuFacts& facts,
+                        std::vector<Measurement>& out);
+/// Collectives of NCCL, a thread per GPU (measure_collectives.cpp). Fills in the memory of a
+/// communicator.
 void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
                          const std::function<void(const std::string&)>& log, GpuFacts& facts,
                          std::vector<Measurement>& out);

@@ -29,6 +29,8 @@ MeasuredSizes usual_sizes() {
   sizes.collectives = {std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 23,
                        std::int64_t{1} << 26, std::int64_t{1} << 29};
   sizes.launches = 256;
+  sizes.nccl_calls = 256;
+  sizes.warm_up = Seconds{2};
   sizes.each = Seconds{0.1};
   sizes.max_time = Seconds{36};
   return sizes;

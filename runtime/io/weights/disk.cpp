@@ -28,6 +28,16 @@ Disk::File::~File() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+/// A full disk with the bytes needed and free.
+Error Disk::no_space_or(const std::string& path, std::int64_t bytes, int code) const {
+  Error error = not_written(path, code);
+  if (code != ENOSPC && code != EDQUOT) return error;
+  const Result<std::int64_t> left = free_bytes(std::filesystem::path(path).parent_path());
+  if (left)
+    error.found += fmt::format(": {} are needed, {} are free", size_text(bytes), size_text(*left));
+  return error;
+}
+
 Status Disk::make_directory(const std::string& path) const {
   if (const int code = fault("mkdir", path)) return not_written(path, code);
   if (::mkdir(path.c_str(), 0777) != 0) return not_written(path, errno);
@@ -43,15 +53,7 @@ Result<Disk::File> Disk::create(const std::string& path, std::int64_t bytes) con
     if (errno != EINTR) code = errno;
   }
   if (cannot_reserve(code)) code = ::ftruncate(file.fd_, bytes) == 0 ? 0 : errno;
-  if (code == ENOSPC || code == EDQUOT) {
-    Error error = not_written(path, code);
-    const Result<std::int64_t> left = free_bytes(std::filesystem::path(path).parent_path());
-    if (left)
-      error.found +=
-          fmt::format(": {} are needed, {} are free", size_text(bytes), size_text(*left));
-    return error;
-  }
-  if (code != 0) return not_written(path, code);
+  if (code != 0) return no_space_or(path, bytes, code);
   return file;
 }
 
@@ -64,13 +66,13 @@ Result<Disk::File> Disk::open(const std::string& path) const {
 
 Status Disk::write(const File& file, std::int64_t offset, const void* data,
                    std::int64_t bytes) const {
-  if (const int code = fault("write", file.path())) return not_written(file.path(), code);
+  if (const int code = fault("write", file.path())) return no_space_or(file.path(), bytes, code);
   const auto* from = static_cast<const char*>(data);
   for (std::int64_t done = 0; done < bytes;) {
     const ssize_t got =
         ::pwrite(file.fd_, from + done, static_cast<std::size_t>(bytes - done), offset + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return not_written(file.path(), errno);
+    if (got < 0) return no_space_or(file.path(), bytes - done, errno);
     done += got;
   }
   return Done{};

@@ -59,6 +59,7 @@ class Disk {
   [[nodiscard]] Result<std::int64_t> free_bytes(const std::string& path) const;
 
  private:
+  [[nodiscard]] Error no_space_or(const std::string& path, std::int64_t bytes, int code) const;
   [[nodiscard]] int fault(std::string_view operation, const std::string& path) const {
     return fault_ ? fault_(operation, path) : 0;
   }

@@ -50,6 +50,9 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "num-distributed-optimizer-instances",
                                         "async",  // bench/soak.py
                                         "hours",
+                                        "budget",  // scripts/gpu_day.sh
+                                        "limit",
+                                        "dataloader-inter-document-masking",  // Megatron-LM
                                         "kills",
                                         "requeue",
                                         "nodes",

@@ -100,7 +100,7 @@ TEST_CASE("why not accepts every field of a plan, including lists") {
   }
   const Result<PlanConstraints> unknown = parse_why_not({"overlap=dp,zz", "--why-not"});
   REQUIRE_FALSE(unknown.ok());
-  CHECK(unknown.error().expected == "a list of dp, tp, pp and ep, or none");
+  CHECK(unknown.error().expected == "a list of dp, tp, pp, ep and shared, or none");
   CHECK_FALSE(parse_why_not({"tp=4,8", "--why-not"}).ok());
 }
 

@@ -65,6 +65,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.plan.overlap_tp = draw.coin();
   f.plan.overlap_pp = draw.coin();
   f.plan.overlap_ep = draw.coin();
+  f.plan.overlap_shared = draw.coin();
   f.plan.dispatcher = static_cast<Dispatcher>(draw.upto(3));
   f.plan.cuda_graphs = static_cast<CudaGraphs>(draw.upto(2));
   for (int i = 0; i < f.plan.pp; ++i) {

@@ -48,6 +48,17 @@ RunReport any_report(std::uint64_t seed) {
   r.noise = {.estimates = 4, .window = 0, .batch = 0, .low = 0, .high = 0};
   if (draw.coin())
     r.noise = {.estimates = 60, .window = 30, .batch = 17.5, .low = 9, .high = kInfinite};
+  if (draw.coin()) {
+    r.goodput = {.checkpoints = 3,
+                 .checkpoint = 4_GiB,
+                 .write = Seconds{any_number(draw)},
+                 .stall = Seconds{0.25},
+                 .starts = 4,
+                 .failures = 2,
+                 .running = Seconds{300},
+                 .restarts = 1,
+                 .restart = Seconds{7.5}};
+  }
   r.advice = {"more of it"};
   r.environment["cpu"] = "some \"cpu\"";
   return r;

@@ -1,4 +1,6 @@
 // Costs of experts in addition to their GEMMs: kernel launches of the host and dispatch.
+#include <array>
+
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/collectives/expert_exchange.hpp"
@@ -143,7 +145,7 @@ TEST_CASE("a graph of the whole step fuses the experts' activation and casts wit
         s.cost_model().sharding_costs(sharding_of(plan)).dense.forward.device);
 }
 
-TEST_CASE("biases of experts cost Megatron-Core 64 bytes per number of their results") {
+TEST_CASE("biases of experts cost Megatron-Core 64 bytes per number of their results, and bounds") {
   Mixture s = mixture("gpt-oss-120b");
   const auto device = [&] {
     return s.cost_model().sharding_costs(LayerSharding{.microbatch = 1, .ep = 16}).moe;
@@ -152,12 +154,13 @@ TEST_CASE("biases of experts cost Megatron-Core 64 bytes per number of their res
   s.model.moe.expert_bias = false;
   const LayerCosts without = device();
   const double rows = 4096.0 * 4;
-  const Bytes moved{64 * rows * s.model.hidden};
+  // The bounds on gate and up: 11.5 bytes per byte of both, in 10 kernels.
+  const Bytes moved{64 * rows * s.model.hidden + 11.5 * 2 * 2 * rows * 2880};
   const DeviceRates rates = device_rates(s.cluster.gpu(), s.calibration, Dtype::bf16);
   const Seconds added =
       with.forward.device - without.forward.device + with.backward.device - without.backward.device;
   const Seconds expected =
-      (moved / rates.memory + 2 * rates.kernel_fixed) / s.calibration.moe_speed_factor;
+      (moved / rates.memory + (2 + 10) * rates.kernel_fixed) / s.calibration.moe_speed_factor;
   CHECK(added / expected == Approx(1));
 }
 
@@ -244,6 +247,33 @@ TEST_CASE("only the routed experts run at the pace of experts") {
   CHECK(device(LayerKind::dense) == dense);
   CHECK(device(LayerKind::moe) > moe);
   CHECK(device(LayerKind::moe) < 1.8 * moe);  // attention and shared experts take as long
+}
+
+TEST_CASE("shared experts hide as much of the exchange as they take") {
+  Mixture s = mixture("deepseek-v3");
+  s.calibration.dp_overlap = 1;
+  s.calibration.overlap_slowdown = 0;
+  const auto exposed_and_device = [&](bool shared) {
+    const LayerSharding sharding{.microbatch = 1, .ep = 16, .overlap_shared = shared};
+    const LayerCosts layer = s.cost_model().sharding_costs(sharding).moe;
+    CHECK(layer.alone_forward + layer.alone_backward == Seconds{});  // its own microbatch's
+    return std::array{layer.forward.exposed[Axis::ep], layer.backward.exposed[Axis::ep],
+                      layer.forward.device, layer.backward.device};
+  };
+  const auto before = exposed_and_device(false);
+  const auto beside = exposed_and_device(true);
+  const std::array hidden{before[0] - beside[0], before[1] - beside[1]};
+  CHECK(before[2] == beside[2]);
+  CHECK(before[3] == beside[3]);
+  s.model.moe.shared_ffn_hidden = 0;
+  const auto without = exposed_and_device(true);
+  CHECK(without[0] == before[0]);
+  // The exchange over two nodes takes longer than the shared experts, which hide in it.
+  CHECK(hidden[0] / (before[2] - without[2]) == Approx(1).epsilon(1e-6));
+  CHECK(hidden[1] / (before[3] - without[3]) == Approx(1).epsilon(1e-6));
+  s.model = load_model("deepseek-v3").value();
+  s.calibration.dp_overlap = 0.5;
+  CHECK((before[0] - exposed_and_device(true)[0]) / hidden[0] == Approx(0.5));
 }
 
 TEST_CASE("an exchange that runs beside another microbatch is exposed where a pass runs alone") {

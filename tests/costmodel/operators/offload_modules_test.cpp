@@ -162,3 +162,22 @@ TEST_CASE("offload frees a tenth of DeepSeek-V3's memory for a hundredth or two 
     CHECK(slower < 0.03);
   }
 }
+
+TEST_CASE("a host that launches slowly waits for two launches per offloaded tensor and pass") {
+  OffloadJob j("llama3-8b", "dgx-h100", 8);
+  Calibration slow = j.calibration();
+  slow.host_layer_forward = slow.host_layer_backward = Seconds{1};  // more than any pass takes
+  slow.host_experts = Seconds{100e-3};                              // 1 ms per launch
+  const CostModel cost_model(j.model, j.job, j.cluster, j.framework, slow);
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(j.plan));
+  const auto layer = [&](OffloadModules modules) {
+    ParallelPlan plan = j.plan;
+    plan.offload_modules = modules;
+    const StageTimes t = StageModel(cost_model, plan, costs).times({.index = 0, .layers = {1, 0}});
+    return t.forward + t.backward;
+  };
+  using enum OffloadModule;
+  const Seconds added = layer({core_attn, attn_proj}) - layer({});
+  // attention's inputs and output, forward and backward; the copies themselves hide in the wait
+  CHECK(added.in(1_ms) == Approx(2 * 2 * 2).epsilon(0.1));
+}

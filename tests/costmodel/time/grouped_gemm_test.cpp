@@ -60,6 +60,14 @@ TEST_CASE("few rows per expert are slower than as many rows of one product") {
   CHECK(time(16) > 1.2 * time(1));
 }
 
+TEST_CASE("DeepSeek's casts move 5.1 bytes per element, read and written once per pass") {
+  // arXiv 2412.19437, section 3.5.2: 2 bytes read, 1 written forward; 1 read, 1 written backward;
+  // a scale of 4 bytes per 128 values with each of the three.
+  const PrecisionRecipe own = find_precision("fp8:deepseek-v3").value();
+  CHECK(own.cast == Approx(2 + 1 + 1 + 1 + 3 * 4.0 / 128));
+  CHECK(find_precision("fp8:blockwise").value().cast == kBlockwiseCast);
+}
+
 TEST_CASE("quantised products are as much faster as TransformerEngine's benchmark says") {
   // Speed-ups over bf16 with the casts in them: TransformerEngine d0067d0d,
   // docs/examples/gemm_profiling, H200 NVL and B300.

@@ -122,3 +122,28 @@ TEST_CASE("pace scales every device rate of the layers, and fp8 has an efficienc
   CHECK(narrow.attention_forward == wide.attention_forward);  // flash attention runs in 16 bits
   CHECK(narrow.memory == wide.memory);
 }
+
+TEST_CASE("twice the exponentials speed attention up by what products do not hide of them") {
+  GpuSpec gpu;
+  gpu.compute_capability = 10.0;
+  CHECK(attention_speed(gpu).forward == 1);
+  gpu.compute_capability = 10.3;
+  CHECK(attention_speed(gpu).forward == Approx(1.25).epsilon(0.005));
+  CHECK(attention_speed(gpu).backward == Approx(1.12).epsilon(0.005));
+  // What was published: products in fp8 take half the cycles, heads of 192 and 128 1.25 times as
+  // many.
+  const double exponentials = 2 / 1.25;
+  CHECK((1 + 0.67 * exponentials) / (1 + 0.67 * exponentials / 2) == Approx(1.35).epsilon(0.005));
+  GpuSpec device;
+  device.hbm = 8000_GBps;
+  device.sms = 160;
+  device.compute_capability = 10.3;
+  device.bf16 = 2500_TFLOPS;
+  Calibration c;
+  c.attention_forward = c.attention_backward = 0.5;
+  const DeviceRates fast = device_rates(device, c, Dtype::bf16);
+  device.compute_capability = 10.0;
+  const DeviceRates plain = device_rates(device, c, Dtype::bf16);
+  CHECK(fast.attention_forward / plain.attention_forward == Approx(1.25).epsilon(0.005));
+  CHECK(fast.gemm == plain.gemm);
+}

@@ -195,12 +195,20 @@ TEST_CASE("fields of the form become flags, and flags fields") {
   form.set_flags(flags);
   CHECK(form.flags() == flags);
   CHECK(form.field("steps")->text() == "5");
-  CHECK(form.tick("resume")->isChecked());
+  CHECK(form.tick("cluster")->isChecked());
+  CHECK(form.resume()->currentText() == "continue from the latest one");
   CHECK(form.command() ==
         "plan run 'my plan.json' --steps 5 --data 'a b.txt' --resume --cluster this-machine "
         "--max-grad-norm 0.5");
   form.field("steps")->clear();
   CHECK_FALSE(form.command().contains("--steps"));
+  form.set_flags({"--resume", "auto", "--seed", "2"});
+  CHECK(form.resume()->currentText() == "start anew, or continue");
+  CHECK(form.command() == "plan run 'my plan.json' --seed 2 --resume auto");
+  form.resume()->setCurrentIndex(0);
+  CHECK(form.command() == "plan run 'my plan.json' --seed 2");
+  form.set_flags({"--resume"});
+  CHECK(form.flags() == QStringList{"--resume"});
   for (auto* field : form.findChildren<QLineEdit*>()) {
     CHECK_FALSE(field->toolTip().isEmpty());
     CHECK_FALSE(field->accessibleName().isEmpty());

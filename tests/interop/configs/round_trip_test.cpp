@@ -234,6 +234,50 @@ TEST_CASE("Megatron-LM's expert degrees survive, with etp stated") {
   }
 }
 
+TEST_CASE("attention within documents is exported where a format has it, and named where not") {
+  const auto exported_by = [](const char* name) {
+    const ConfigFormat& format = **find_config_format(name);
+    RunConfig run = run_for(format, degrees(1, 1, 1, 64));
+    run.packed_documents = true;
+    const ExportedConfig exported = export_config(format, run);
+    const bool lost = std::ranges::any_of(exported.lost, [](const Inexpressible& each) {
+      return each.field == ConfigField{&RunConfig::packed_documents};
+    });
+    return std::pair(exported.text, lost);
+  };
+  const auto [megatron, lost] = exported_by("megatron-lm");
+  CHECK_FALSE(lost);
+  CHECK(megatron.find("--dataloader-inter-document-masking") != std::string::npos);
+  CHECK(megatron.find("--no-create-attention-mask-in-dataloader") != std::string::npos);
+  CHECK_FALSE(exported_by("nanotron").second);
+  CHECK(exported_by("nanotron").first.find("_use_doc_masking: true") != std::string::npos);
+  CHECK(exported_by("megatron-bridge").second);
+}
+
+TEST_CASE("a CUDA graph of a whole step is exported with what it asks for") {
+  const auto exported_by = [](const char* name, CudaGraphs graphs) {
+    const ConfigFormat& format = **find_config_format(name);
+    P plan = degrees(1, 1, 1, 64);
+    plan.cuda_graphs = graphs;
+    const ExportedConfig exported = export_config(format, run_for(format, plan));
+    CHECK(exported.lost.empty());
+    return exported.text;
+  };
+  const auto has = [](const std::string& text, const char* what) {
+    return text.find(what) != std::string::npos;
+  };
+  const std::string megatron = exported_by("megatron-lm", CudaGraphs::full_iteration);
+  CHECK(has(megatron, "--cuda-graph-impl local"));
+  CHECK(has(megatron, "--cuda-graph-scope full_iteration"));
+  CHECK(has(megatron, "--no-check-for-nan-in-loss-and-grad"));
+  CHECK_FALSE(has(exported_by("megatron-lm", CudaGraphs::layers), "check-for-nan"));
+  const std::string bridge = exported_by("megatron-bridge", CudaGraphs::full_iteration);
+  CHECK(has(bridge, "check_for_nan_in_loss=false"));
+  CHECK(has(bridge, "check_for_nan_in_grad=false"));
+  CHECK(has(bridge, "use_te_rng_tracker=true"));
+  CHECK(has(exported_by("megatron-bridge", CudaGraphs::layers), "use_te_rng_tracker=true"));
+}
+
 TEST_CASE("what Megatron Core needs for a plan stands in its script") {
   const ConfigFormat& format = **find_config_format("megatron-lm");
   const Framework framework = *find_framework("megatron-core");
@@ -249,6 +293,10 @@ TEST_CASE("what Megatron Core needs for a plan stands in its script") {
     plan.recompute_modules.insert(RecomputeModule::layernorm);
     plans.push_back(plan);
   }
+  P shared = degrees(2, 1, 4, 8);
+  shared.ep = 8;
+  shared.overlap_shared = true;
+  plans.push_back(shared);
   int checked = 0;
   for (const P& plan : plans) {
     RunConfig run = run_for(format, plan);

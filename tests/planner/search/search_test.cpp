@@ -580,6 +580,26 @@ TEST_CASE("listed plans differ in degrees or in what ZeRO shards") {
   }
 }
 
+TEST_CASE("shared experts beside the exchange are on request, with the all-to-all") {
+  PlanRequest r = request_for("deepseek-v2", "dgx-h100", 128);
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  const SearchOutcome plain = search(r).value();
+  REQUIRE(plain.winner() != nullptr);
+  for (const Candidate& c : plain.candidates) CHECK_FALSE(c.plan.overlap_shared);
+  r.constraints.pin<&ParallelPlan::overlap_shared>(true);
+  r.constraints.pin<&ParallelPlan::overlap_ep>(false);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  int beside = 0;
+  for (const Candidate& c : report.candidates) {
+    CHECK(c.plan.overlap_shared == (c.plan.ep > 1));
+    CHECK((c.plan.ep == 1 || c.plan.dispatcher == Dispatcher::alltoall));
+    beside += c.plan.overlap_shared ? 1 : 0;
+  }
+  CHECK(beside > 0);
+}
+
 TEST_CASE("overlap of the experts' exchange is pinned where a plan can have it") {
   PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   r.constraints.pin<&ParallelPlan::ep>(8);

@@ -166,6 +166,39 @@ TEST_CASE("CUDA graphs of layers exclude what covers them, of a whole step what 
   CHECK(found(whole_step(1, Dispatcher::alltoall)).find("whole step") != std::string::npos);
 }
 
+TEST_CASE("shared experts run beside the all-to-all alone, and are not recomputed there") {
+  const auto found = [](const char* model, const char* framework, auto change) {
+    const PlanRequest r = request_for(model, "dgx-h100", 64, framework);
+    ParallelPlan p;
+    p.dp = p.shard_group = 64;
+    p.zero = 1;
+    p.ep = 8;
+    p.overlap_shared = true;
+    p.layers_per_stage = {r.model.layers};
+    p.recompute_layers = {0};
+    change(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    return rejection ? rejection->detail : "legal";
+  };
+  const auto says = [&](auto change, const char* word) {
+    return found("deepseek-v2", "megatron-core", change).find(word) != std::string::npos;
+  };
+  CHECK(found("deepseek-v2", "megatron-core", [](ParallelPlan&) {}) == "legal");
+  CHECK(says([](ParallelPlan& p) { p.ep = 1; }, "ep 1"));
+  CHECK(says([](ParallelPlan& p) { p.dispatcher = Dispatcher::deepep; }, "alltoall"));
+  CHECK(says([](ParallelPlan& p) { p.overlap_ep = true; }, "overlap of ep"));
+  CHECK(says(
+      [](ParallelPlan& p) {
+        p.recompute = Recompute::selective;
+        p.recompute_modules = {RecomputeModule::shared_experts};
+      },
+      "shared_experts"));
+  CHECK(found("mixtral-8x7b", "megatron-core", [](ParallelPlan&) {}).find("has none") !=
+        std::string::npos);
+  CHECK(found("deepseek-v2", "torchtitan", [](ParallelPlan&) {}).find("shared experts") !=
+        std::string::npos);
+}
+
 TEST_CASE("the experts' exchange overlaps with interleaving, without full recomputation") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   const auto found = [&](auto change) {

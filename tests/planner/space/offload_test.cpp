@@ -45,6 +45,29 @@ TEST_CASE("activations are offloaded where Megatron-Core takes it, and only ther
             .find("torchtitan has no offload of activations: core_attn") != std::string::npos);
 }
 
+TEST_CASE("offloaded states take 16 bytes per parameter of their nodes' memory, and no more") {
+  // 70.6 B parameters, one replica on one node of 2 TB: 1,052 GiB of 1,863. Two replicas need twice
+  // as much.
+  PlanRequest r = request_for("llama3-70b", "dgx-h100", 8);
+  ParallelPlan p;
+  p.dp = p.shard_group = 8;
+  p.zero = 1;
+  p.offload_optimizer = 1;
+  const auto refusal_of = [&] {
+    const auto broken = check_sharding(r.model, r.cluster, r.framework, p);
+    return broken ? broken->detail : "";
+  };
+  CHECK(refusal_of().empty());
+  r.model = load_model("gpt3-175b").value();
+  CHECK(refusal_of() ==
+        "offloaded states of 2602 GiB per node, whose CPU memory is 1863 GiB: at most 71 % of the "
+        "optimizer");
+  p.offload_optimizer = 0.71;
+  CHECK(refusal_of().empty());
+  p.offload_optimizer = 0.72;
+  CHECK_FALSE(refusal_of().empty());
+}
+
 TEST_CASE("a search that is asked to offload finds the best plan of all that do") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   r.job.global_batch = 64;

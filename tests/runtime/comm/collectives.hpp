@@ -132,7 +132,7 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
     if (comm.rank() == other) comm.receive(got, count, element, 0);
   }
   operands.spoil(piece, bytes);
-  operands.keep(got, bytes);
+  if (n > 1) operands.keep(got, bytes);
   comm.barrier();
 }
 

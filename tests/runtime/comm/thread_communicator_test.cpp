@@ -89,6 +89,7 @@ Raw expected(int rank, int n, std::int64_t count, Element element, std::uint64_t
   for (int root = 0; root < n; ++root) keep(of(root));
   if (n > 1) keep(of((rank + n - 1) % n));
   for (int from = 1; from < n && rank == 0; ++from) keep(of(from));
+  if (n > 1) keep(of(rank == 0 ? n - 1 : rank));
   return all;
 }
 

@@ -19,6 +19,14 @@ TEST_CASE("steps of empty instructions take longer the more instructions they ha
   CHECK(all.back().seconds > all.front().seconds);
 }
 
+TEST_CASE("the median is in the middle of times, and the undisturbed time is near the lowest") {
+  const std::vector<Seconds> times{Seconds{7}, Seconds{1}, Seconds{4}, Seconds{100}};
+  CHECK(median(times) == Seconds{5.5});
+  CHECK(undisturbed(times) == Seconds{1});
+  CHECK(median({Seconds{3}, Seconds{9}, Seconds{1}}) == Seconds{3});
+  CHECK(median({Seconds{2}}) == Seconds{2});
+}
+
 TEST_CASE("collectives of threads are timed by kind and size") {
   std::set<std::string> kinds;
   for (const Measurement& one : measure_collectives_of_threads(2, 1)) {

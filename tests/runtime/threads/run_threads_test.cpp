@@ -119,6 +119,27 @@ TEST_CASE("a long wait outlives the deadline of its thread, and has an end of it
   CHECK_FALSE(waited(Seconds{0.001}, 500));  // it never shortens the deadline, which passes too
 }
 
+TEST_CASE("a raised deadline counts for waits that have begun, and is never lowered") {
+  for (const bool polls : {false, true}) {
+    RunThreads run_threads(Seconds{0.4});
+    Monitor monitor(run_threads);
+    std::atomic<bool> done = false;
+    run_threads.add("slow", [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      run_threads.raise_deadline(Seconds{60});
+      run_threads.raise_deadline(Seconds{0.1});
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      monitor.change([&] { done = true; });
+    });
+    run_threads.add("patient", [&] {
+      const auto ready = [&] { return done.load(); };
+      polls ? run_threads.poll(ready) : monitor.await(ready);
+    });
+    CHECK_NOTHROW(run_threads.run());
+    CHECK(run_threads.raised_deadline() == Seconds{60});
+  }
+}
+
 TEST_CASE("after a lost peer the failure names the operation of every thread") {
   RunThreads run_threads;
   std::atomic<int> asked = 0;

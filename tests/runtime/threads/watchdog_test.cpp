@@ -121,5 +121,19 @@ TEST_CASE("a rank that nobody waits for is ended by the watchdog") {
   }
 }
 
+TEST_CASE("the watchdog's patience grows with the deadline of the run") {
+  RunThreads run_threads(Seconds{60});
+  run_threads.raise_deadline(Seconds{60});
+  Watchdog watchdog(run_threads, 0, 1, nullptr, Seconds{0.05});
+  run_threads.add(
+      "rank 0",
+      [&] {
+        run_threads.set_activity("step 0 #3 F c0 m0", (1U << 24) + 3);
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      },
+      0);
+  CHECK_NOTHROW(run_threads.run());
+}
+
 }  // namespace
 }  // namespace echelon

@@ -253,7 +253,7 @@ TEST_CASE("a diverged run names the step and writes no checkpoint of it") {
     CHECK(lacks(ended.report.reason, "step 1: the loss is") == "");
     CHECK(ended.report.steps.size() == 2);
     for (const auto& entry : fs::directory_iterator(folder.path()))
-      CHECK(entry.path().filename() == "flight");  // no step_*
+      CHECK_FALSE(entry.path().filename().string().starts_with("step_"));
   }
 }
 

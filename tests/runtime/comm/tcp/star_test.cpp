@@ -3,7 +3,7 @@
 #include <set>
 
 #include "core/plan/process_grid.hpp"
-#include "tests/runtime/comm/tcp/processes.hpp"
+#include "tests/runtime/comm/tcp/meetings.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

@@ -1,4 +1,4 @@
-// Worlds over TCP; threads of this process take the place of a run's processes.
+// Worlds over TCP.
 #include "runtime/comm/tcp/world.hpp"
 
 #include <netdb.h>
@@ -11,8 +11,7 @@
 #include <thread>
 
 #include "runtime/comm/tcp/run_token.hpp"
-
-#include "tests/runtime/comm/tcp/processes.hpp"
+#include "tests/runtime/comm/tcp/meetings.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -143,20 +142,6 @@ TEST_CASE("a connection that closes without a goodbye is a lost rank") {
   CHECK(ends[0].reported ==
         "rank 1 is gone: the connection to it (127.0.0.1) ended in the middle of the run\n"
         "  rank 0: -");
-}
-
-/// Every process only does the rendezvous; the message of each, "" if it is connected.
-std::vector<std::string> met_by(std::vector<tcp::Rendezvous> all) {
-  std::vector<std::string> reported(all.size());
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    threads.emplace_back([&, i] {
-      const auto connected = tcp::join_run(all[i]);
-      if (!connected) reported[i] = connected.error().message();
-    });
-  }
-  threads.clear();
-  return reported;
 }
 
 TEST_CASE("a process that does not belong to a run is refused, and both report the reason") {

@@ -22,6 +22,7 @@ const bool kStarted = [] {
     machine.devices =
         static_cast<int>(std::count(list.begin(), list.end(), ',')) + (list.empty() ? 0 : 1);
   }
+  machine.cache_bytes = 1 << 20;
   machine.over_network = std::getenv("PRETENDED_NETWORK") != nullptr;
   if (mebibytes != nullptr)
     machine.device_bytes = static_cast<std::size_t>(std::atoi(mebibytes)) << 20U;

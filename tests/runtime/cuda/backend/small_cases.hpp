@@ -29,6 +29,7 @@ inline cuda::MeasuredSizes small_sizes() {
   sizes.copies = {4096};
   sizes.collectives = {256, 1024};
   sizes.launches = 4;
+  sizes.nccl_calls = 4;
   sizes.max_time = Seconds{1000};
   return sizes;
 }

@@ -36,7 +36,7 @@ void copy_in(void* to, const void* from, std::size_t bytes) {
 }
 /// Also detects failed launches and failed kernels.
 void copy_out(void* to, const void* from, std::size_t bytes) {
-  expect(take_launch_error());
+  expect(cuda::take_launch_error());
   expect(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
 }
 

@@ -18,6 +18,7 @@ Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes
   standins::Settings machine;
   machine.devices = gpus;
   machine.device_bytes = bytes;
+  machine.cache_bytes = 1 << 20;
   standins::start(machine);
   std::vector<std::string> reported;
   Measurements out =
@@ -39,6 +40,7 @@ TEST_CASE("everything is measured on one emulated GPU, and read back") {
   const std::map<std::string, int> expected{{"gemm nt", 1},
                                             {"gemm nn", 1},
                                             {"gemm tn", 1},
+                                            {"product of zeros", 1},
                                             {"attention forward", 2},
                                             {"attention backward", 2},
                                             {"gelu forward", 1},
@@ -58,6 +60,8 @@ TEST_CASE("everything is measured on one emulated GPU, and read back") {
                                             {"copy to host", 1},
                                             {"copy from host", 1},
                                             {"launch", 1},
+                                            {"call of NCCL, blocking", 1},
+                                            {"call of NCCL, nonblocking", 1},
                                             {"empty kernel", 1}};
   CHECK(counted(found) == expected);
   for (const Measurement& one : found.all) {
@@ -74,11 +78,38 @@ TEST_CASE("everything is measured on one emulated GPU, and read back") {
   CHECK(found.gpu->compute_capability == Approx(8.0));
   CHECK(found.gpu->clock_mhz == Approx(1410));
   CHECK(found.gpu->memory_bits == 5120);
-  CHECK(found.gpu->nccl == 0);
+  CHECK(found.gpu->nccl == 22809);
   const std::string text = measurements_to_json(found);
   const Measurements reread = parse_measurements(text, "again").value();
   CHECK(measurements_to_json(reread) == text);
   CHECK(reread.all.size() == found.all.size());
+}
+
+/// Products of one small layer, on a GPU with such an L2 cache, after such a warm-up.
+standins::ProductCounts products_with(int cache_bytes, Seconds warm_up) {
+  standins::Settings machine;
+  machine.cache_bytes = cache_bytes;
+  standins::start(machine);
+  MeasuredSizes sizes;
+  sizes.linears = {{16, 64, 128}};
+  sizes.warm_up = warm_up;
+  sizes.max_time = Seconds{1000};
+  static_cast<void>(cuda::measure(1, sizes, [](const std::string&) {}));
+  return standins::product_counts();
+}
+
+TEST_CASE("operands of timed products rotate beyond twice the L2 cache") {
+  // x, w and y take 22,528 bytes: two caches of 99,000 hold eight of them and a part.
+  const std::size_t one = products_with(1, {}).operands;
+  const std::size_t nine = products_with(99000, {}).operands;
+  // Nine each of w, in the forward and the input gradient, and of x, in the weight gradient of six
+  // runs; and those that the warm-up and the choice of algorithms use, the same in both.
+  CHECK(nine >= one + 8 + 5);
+}
+
+TEST_CASE("products run before the first one is timed, for the time of the warm-up") {
+  const int without = products_with(1, {}).runs;
+  CHECK(products_with(1, Seconds{1}).runs > without + 16);
 }
 
 TEST_CASE("four emulated GPUs communicate in groups of two and of four") {

@@ -140,22 +140,6 @@ bool misaligned(const void* memory, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(memory) % bytes != 0;
 }
 
-/// Whether every byte of a matrix is zero.
-bool all_zero(const void* matrix, std::size_t bytes) {
-  const auto* const first = static_cast<const unsigned char*>(matrix);
-  return std::all_of(first, first + bytes, [](unsigned char byte) { return byte == 0; });
-}
-
-/// What the stand-in counts and times when the product runs.
-void observe(const Product& product, const Operands& with, int parts, int number) {
-  if (all_zero(with.a, product.a.bytes()) || all_zero(with.b, product.b.bytes())) {
-    ++machine().of_process.products_of_zeros;
-  }
-  if (const auto& time = machine().settings().product_time) {
-    machine().ahead += std::chrono::duration<double>(time(parts, number));
-  }
-}
-
 /// All memory is valid, and D is none of the operands.
 void check_memory(const std::string& who, const Product& product, const Operands& with,
                   std::size_t workspace_bytes, int device) {

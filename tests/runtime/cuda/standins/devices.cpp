@@ -13,7 +13,6 @@ namespace {
 constexpr int kMajor = 8;
 constexpr int kMinor = 0;
 constexpr int kMultiprocessors = 108;
-constexpr int kCacheBytes = 40 * 1024 * 1024;
 constexpr int kSharedPerMultiprocessor = 164 * 1024;
 constexpr int kSharedPerBlock = 163 * 1024;
 constexpr int kWarp = 32;
@@ -95,7 +94,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   prop->major = kMajor;
   prop->minor = kMinor;
   prop->multiProcessorCount = kMultiprocessors;
-  prop->l2CacheSize = kCacheBytes;
+  prop->l2CacheSize = machine().settings().cache_bytes;
   prop->sharedMemPerMultiprocessor = kSharedPerMultiprocessor;
   return cudaSuccess;
 }
@@ -108,7 +107,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
     case cudaDevAttrMultiProcessorCount: *value = kMultiprocessors; return cudaSuccess;
     case cudaDevAttrMemoryClockRate: *value = kMemoryClock; return cudaSuccess;
     case cudaDevAttrGlobalMemoryBusWidth: *value = kMemoryBus; return cudaSuccess;
-    case cudaDevAttrL2CacheSize: *value = kCacheBytes; return cudaSuccess;
+    case cudaDevAttrL2CacheSize: *value = machine().settings().cache_bytes; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor: *value = kMajor; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = kMinor; return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:

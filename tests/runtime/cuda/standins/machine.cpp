@@ -6,6 +6,7 @@
 #include "tests/runtime/cuda/standins/allocations.hpp"
 #include "tests/runtime/cuda/standins/communicators.hpp"
 #include "tests/runtime/cuda/standins/graphs.hpp"
+#include "tests/runtime/cuda/standins/products.hpp"
 
 namespace echelon::standins {
 
@@ -350,6 +351,7 @@ void start(const Settings& settings) {
   machine().start(settings);
   allocations().clear();
   forget_communicators();
+  forget_products();
 }
 
 Counts counts() {

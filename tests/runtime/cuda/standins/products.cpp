@@ -4,9 +4,13 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <set>
 #include <vector>
 
 #include "runtime/comm/element.hpp"
+#include "tests/runtime/cuda/standins/machine.hpp"
 
 namespace echelon::standins {
 namespace {
@@ -40,9 +44,31 @@ void multiply_part(const Matrix& a, const Matrix& b, std::int64_t first, std::in
   to.noalias() = a.middleCols(first, end - first) * b.middleRows(first, end - first);
 }
 
+/// Of product_counts(); guarded by the machine's lock.
+int product_runs = 0;
+std::set<const void*> first_operands;
+
+/// Whether every byte of a matrix is zero.
+bool all_zero(const void* matrix, std::size_t bytes) {
+  const auto* const first = static_cast<const unsigned char*>(matrix);
+  return std::all_of(first, first + bytes, [](unsigned char byte) { return byte == 0; });
+}
+
 }  // namespace
 
+void forget_products() {
+  product_runs = 0;
+  first_operands.clear();
+}
+
+ProductCounts product_counts() {
+  const Machine::Lock lock;
+  return {product_runs, first_operands.size()};
+}
+
 void multiply(const Product& product, const Operands& operands, int parts) {
+  ++product_runs;
+  first_operands.insert(operands.a);
   const Matrix a = read(product.a, operands.a, product.transposes_a);
   const Matrix b = read(product.b, operands.b, product.transposes_b);
   const std::int64_t depth = product.depth();
@@ -74,6 +100,15 @@ void multiply(const Product& product, const Operands& operands, int parts) {
         static_cast<Bfloat16*>(operands.d)[at] = Bfloat16(value);
       }
     }
+  }
+}
+
+void observe(const Product& product, const Operands& with, int parts, int number) {
+  if (all_zero(with.a, product.a.bytes()) || all_zero(with.b, product.b.bytes())) {
+    ++machine().of_process.products_of_zeros;
+  }
+  if (const auto& time = machine().settings().product_time) {
+    machine().ahead += std::chrono::duration<double>(time(parts, number));
   }
 }
 

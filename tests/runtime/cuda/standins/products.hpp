@@ -50,5 +50,9 @@ struct Operands {
 /// The depth is split into `parts`, whose sums are added one after the other: another number of
 /// parts gives other bits. Sums are in float; stored results are rounded once.
 void multiply(const Product& product, const Operands& operands, int parts);
+/// What the stand-in counts and times when the product runs, the `number`-th of the process.
+void observe(const Product& product, const Operands& operands, int parts, int number);
+/// product_counts() begins again.
+void forget_products();
 
 }  // namespace echelon::standins

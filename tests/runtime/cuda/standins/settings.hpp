@@ -41,6 +41,7 @@ struct Settings {
   /// a network. Within a computer NCCL does not notify them: github.com/NVIDIA/nccl/issues/279.
   bool over_network = false;
   std::size_t device_bytes = std::size_t{1} << 30U;
+  int cache_bytes = 40 << 20;  ///< of the L2 cache
   /// How long a host thread waits without any progress or new operation before it fails.
   std::chrono::milliseconds limit{30000};
   std::vector<Failure> failures;
@@ -71,6 +72,13 @@ struct Counts {
   int products_of_zeros = 0;       ///< with a factor that is all zero
 };
 Counts counts();
+
+/// Products that ran since start().
+struct ProductCounts {
+  int runs = 0;
+  std::size_t operands = 0;  ///< distinct addresses of their first operands
+};
+ProductCounts product_counts();
 
 /// Throws emulation::Fault: the one that happened, or one for objects that were not freed (memory,
 /// streams, events, graphs, handles, communicators) or work that was not finished.

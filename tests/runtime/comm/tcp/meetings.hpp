@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/comm/tcp/world.hpp"
+#include "runtime/threads/run_threads.hpp"
 #include "tests/runtime/comm/peers.hpp"
 
 namespace echelon {
@@ -34,14 +35,15 @@ struct TcpEnd {
 /// `work(run_threads, world)` adds members; each process has run threads of its own. The first one
 /// may have another deadline.
 template <class Work>
-std::vector<TcpEnd> by_processes(const std::vector<tcp::Rendezvous>& all, Seconds deadline,
-                                 Work&& work, std::optional<Seconds> of_first = {}) {
+std::vector<TcpEnd> by_processes(const std::vector<tcp::Rendezvous>& all,
+                                 std::optional<Seconds> deadline, Work&& work,
+                                 std::optional<Seconds> of_first = {}) {
   std::vector<TcpEnd> ends(all.size());
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        RunThreads run_threads(all[i].rank == 0 ? of_first.value_or(deadline) : deadline);
+        RunThreads run_threads(all[i].rank == 0 && of_first ? of_first : deadline);
         auto world = tcp::world(run_threads, peers_plan(all[i].size), peers_model(), all[i]);
         if (!world) {
           ends[i] = {world.error().message(), world.error().kind == Error::Kind::input ? 2 : 3};
@@ -67,6 +69,20 @@ inline std::vector<tcp::Rendezvous> meetings_of(int size,
     all.back().address = address;
   }
   return all;
+}
+
+/// Every process only does the rendezvous; the message of each, "" if it is connected.
+inline std::vector<std::string> met_by(std::vector<tcp::Rendezvous> all) {
+  std::vector<std::string> reported(all.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto connected = tcp::join_run(all[i]);
+      if (!connected) reported[i] = connected.error().message();
+    });
+  }
+  threads.clear();
+  return reported;
 }
 
 }  // namespace echelon

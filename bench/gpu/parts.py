@@ -1,0 +1,263 @@
+"""The parts of gpu_day.py, in their order. Each is a function of the seconds it may take that
+returns its result, or raises Missing or Failed."""
+
+import dataclasses
+import glob
+import json
+import os
+import shutil
+
+import measure
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+# Where NVIDIA's libraries lie if the loader does not find them: the toolkit, and Python's wheels.
+NVIDIA_FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
+                  "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
+KILLED = "killed by signal"  # so plan reports it, with exit code 3
+CLUSTERS = {"H200": "dgx-h200", "A100": "dgx-a100", "B200": "dgx-b200"}  # else dgx-h100
+
+
+class Missing(Exception):
+    """The machine or the build lacks what a part needs."""
+
+
+class Failed(Exception):
+    """A part's program failed; `timed_out`: it was killed at its limit."""
+
+    def __init__(self, reason, timed_out=False):
+        super().__init__(reason)
+        self.timed_out = timed_out
+
+
+def passed(found, missing=(3, 127)):
+    """A result of measure.py, unless it says why there is none. `missing`: exit codes that mean so,
+    3 of plan; 127 is the loader's, or there is no such program."""
+    if "failed" not in found:
+        return found
+    killed = found["timed_out"] or KILLED in found["failed"]
+    if found["exit_code"] in missing and not killed:
+        raise Missing(found["failed"])
+    raise Failed(found["failed"], found["timed_out"])
+
+
+def nvidia_folders(python):
+    """Folders with libraries of NVIDIA, of the toolkit first, then of the wheels of `python`."""
+    found = [folder for pattern in NVIDIA_FOLDERS for folder in sorted(glob.glob(pattern))]
+    packages = measure.output_of(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"], limit=20).stdout
+    found += sorted(glob.glob(os.path.join(packages.strip() or "/nowhere", "nvidia", "*", "lib")))
+    return [folder for folder in found if os.path.isdir(folder)]
+
+
+class Programs:
+    """How to run what was packed."""
+
+    def __init__(self, build, manifest, scratch, python):
+        self.build, self.manifest, self.scratch, self.python = build, manifest, scratch, python
+        folders = [os.path.join(build, "lib"), *nvidia_folders(python)]
+        known = os.environ.get("LD_LIBRARY_PATH")
+        self.environment = {
+            "LD_LIBRARY_PATH": ":".join(folders + ([known] if known else [])),
+            "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
+            "XDG_CONFIG_HOME": os.path.join(scratch, "config")}
+        self.flags = self.catalog_flags()
+        self.calibration = None
+
+    @staticmethod
+    def catalog_flags():
+        """Flags of `plan` without a calibration: the catalog's machine with such GPUs."""
+        name = (measure.smi() or [{"name": ""}])[0]["name"]
+        cluster = next((each for part, each in CLUSTERS.items() if part in name), "dgx-h100")
+        return ["--cluster", cluster, "--framework", "echelon"]
+
+    def test(self, test, limit, wrapper=()):
+        """A test program; `wrapper`: what runs it."""
+        ended = measure.output_of([*wrapper, os.path.join(self.build, test["program"]),
+                                   *test["arguments"]], limit, self.environment)
+        said = ended.stdout + ended.stderr
+        if "SKIPPED: " in said:
+            raise Missing(said[said.index("SKIPPED: "):].splitlines()[0])
+        if ended.returncode != 0:
+            return passed(measure.failed(test["program"], ended), missing=(127,))
+        if "All tests passed" not in said:  # a name that no test has is no error to Catch2
+            raise Failed("no test ran: " + said.strip()[-500:])
+        return {"program": test["program"], "arguments": test["arguments"],
+                "output": said.strip()[-2000:]}
+
+    def calibrate(self, limit):
+        ended, flags = measure.calibrate(self.build, self.scratch, limit, self.environment)
+        if ended.returncode != 0:
+            return passed(measure.failed("plan calibrate", ended))
+        self.flags = flags
+        self.calibration = json.loads(ended.stdout)
+        files = {}
+        for name in ("rates", "rates.cluster"):
+            with open(os.path.join(self.scratch, name + ".json"), encoding="utf-8") as file:
+                files[name] = json.load(file)
+        return {**self.calibration, "rates": files["rates"], "cluster": files["rates.cluster"]}
+
+    def train(self, job, limit, environment=(), flags=None):
+        """measure.run_of, with this environment on top of ours."""
+        job = dataclasses.replace(job, environment={**self.environment, **dict(environment)})
+        return passed(measure.run_of(self.build, self.flags if flags is None else flags, job,
+                                     self.scratch, limit))
+
+    def times_of(self, what):
+        """Times that the calibration has for an operation, by shape."""
+        if self.calibration is None:
+            raise Missing("there is no calibration to read it from")
+        found = {tuple(each["shape"]): each["seconds"] for each in self.calibration["measurements"]
+                 if each["what"] == what}
+        if not found:
+            raise Missing(f"plan calibrate of this build does not measure '{what}'")
+        return found
+
+
+@dataclasses.dataclass
+class Sizes:
+    """What is trained."""
+    jobs: dict  # by their label
+    settings: tuple  # of ECHELON_CUDA_GRAPHS
+    graphs: measure.Job
+    pipeline: measure.Job
+    host: measure.Job
+    attention: tuple  # sequences
+    attention_model: str
+    soak_steps: int
+    sanitized: str  # tests of kernels
+
+
+SLICE = os.path.join(HERE, "llama2-7b-8-layers.json")  # 1.9 B parameters, as wide as 7 B
+TINY = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads.json")
+PIPELINE = ("--pp", "2", "--microbatch", "1")
+ON_GPUS = Sizes(
+    jobs={"GPT-2 124M, 1024 tokens": measure.Job("gpt2", 1024, 64),
+          "GPT-2 1.5B, 1024 tokens": measure.Job("gpt2-xl", 1024, 16),
+          "Llama 2 7B, 8 layers, 2048 tokens": measure.Job(SLICE, 2048, 8),
+          "Llama 2 7B, 8 layers, 4096 tokens": measure.Job(SLICE, 4096, 4)},
+    settings=("never", "always", ""), graphs=measure.Job("gpt2", 1024, 8, steps=12),
+    pipeline=measure.Job("gpt2", 1024, 4, gpus=2, steps=12, plan_flags=PIPELINE),
+    host=measure.Job("gpt2", 64, 1, steps=12),
+    attention=(4096, 8192, 16384), attention_model=SLICE, soak_steps=1000,
+    sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*")
+# Emulated threads are slow.
+ON_STAND_INS = Sizes(
+    jobs={"tiny, 16 tokens": measure.Job(TINY, 16, 2, steps=4)},
+    settings=("always",), graphs=measure.Job(TINY, 16, 1, steps=4),
+    pipeline=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=PIPELINE),
+    host=measure.Job(TINY, 16, 1, steps=4),
+    attention=(64,), attention_model=TINY, soak_steps=6,
+    sanitized="gradients are clipped*")
+
+
+def sanitize(programs, sizes, limit):
+    """The kernels' tests under compute-sanitizer's memcheck."""
+    name = "compute-sanitizer"
+    tool = shutil.which(name) or shutil.which("/usr/local/cuda/bin/" + name)
+    if tool is None:
+        raise Missing("compute-sanitizer is not installed")
+    kernels = dict(programs.manifest["tests"][0], arguments=[sizes.sanitized])
+    return programs.test(kernels, limit, [tool, "--tool", "memcheck", "--error-exitcode", "99"])
+
+
+def pytorch(programs, job, trained, limit):
+    """PyTorch on the same model and microbatch."""
+    name = os.path.basename(job.model).removesuffix(".json")
+    if trained is None:
+        raise Missing("Echelon did not train it: no microbatch to take")
+    if name not in measure.pytorch_shapes(programs.python, limit):
+        raise Missing(f"bench/gpu/pytorch.py has no {name}")
+    found = measure.pytorch_of(programs.python, job, trained["plan"]["microbatch"], limit)
+    if "has no torch" in found.get("failed", "") or "sees no GPU" in found.get("failed", ""):
+        raise Missing(found["failed"])
+    return passed(found)
+
+
+def attention(programs, sizes, sequence, environment, limit):
+    """Two layers at a sequence: of its step, most changes with attention."""
+    with open(sizes.attention_model, encoding="utf-8") as file:
+        model = json.load(file)
+    model.update({"layers": 2, "max_positions": sequence} if "layers" in model else
+                 {"n_layer": 1, "n_positions": sequence})
+    path = os.path.join(programs.scratch, "attention.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(model, file)
+    return programs.train(measure.Job(path, sequence, 1, steps=6), limit, environment)
+
+
+def soak(programs, sizes, limit):
+    """A run that is killed in the middle, and the same command line again."""
+    steps = sizes.soak_steps
+    plan = os.path.join(programs.build, "cli", "plan")
+    file = os.path.join(programs.scratch, "soak.json")
+    made = measure.output_of([plan, "--model", TINY, "--gpus", "1", "--seq", "16", "--global-batch",
+                              "2", "-q", "-o", file, *programs.flags], limit, programs.environment)
+    if made.returncode != 0:
+        return passed(measure.failed("plan", made))
+    report = os.path.join(programs.scratch, "soak-report.json")
+    command = [plan, "run", file, "--backend", "cuda", "--steps", str(steps), "--report", report,
+               "--checkpoint-dir", os.path.join(programs.scratch, "soak"), "--checkpoint-every",
+               str(steps // 3), "--resume", "auto", "-q"]
+    killed = measure.output_of([*command, "--inject", f"kill@0:{steps // 2}"], limit / 2,
+                               programs.environment)
+    if killed.returncode == 0:
+        raise Failed("the run that should be killed was not")
+    if KILLED + " 9" not in killed.stderr:
+        return passed(measure.failed("the run that should be killed", killed))
+    again = measure.output_of(command, limit / 2, programs.environment)
+    if again.returncode != 0:
+        return passed(measure.failed("the resumed run", again))
+    with open(report, encoding="utf-8") as text:
+        done = json.load(text)["steps"]
+    if done[0]["step"] != steps // 3 or done[-1]["step"] != steps - 1:
+        raise Failed(f"resumed with step {done[0]['step']} and ended with {done[-1]['step']}, "
+                     f"expected {steps // 3} and {steps - 1}")
+    return {"steps": steps, "killed_in": steps // 2, "resumed_with": steps // 3,
+            "losses": [done[0]["loss"], done[-1]["loss"]]}
+
+
+def run_all(day, programs):
+    sizes = ON_STAND_INS if programs.manifest["stand_ins"] else ON_GPUS
+    for test in programs.manifest["tests"]:
+        day.part("tests: " + test["name"], 100, lambda limit, test=test: programs.test(test, limit))
+    day.part("calibration", 80, programs.calibrate)
+    trained = {}
+    for label, job in sizes.jobs.items():
+        trained[label] = day.part("train " + label, 60,
+                                  lambda limit, job=job: programs.train(job, limit))
+    day.part("sanitizer", 60, lambda limit: sanitize(programs, sizes, limit))
+    for label, job in sizes.jobs.items():
+        day.part("PyTorch " + label, 60, lambda limit, job=job, label=label: pytorch(
+            programs, job, trained[label], limit))
+    run_experiments(day, programs, sizes)
+
+
+def run_experiments(day, programs, sizes):
+    """What only a GPU can tell, each part by itself."""
+    day.part("experiment: products of zeros", 10, lambda limit: {
+        str(list(shape)): {"zeros_seconds": zeros,
+                           "numbers_seconds": programs.times_of("gemm nt")[shape]}
+        for shape, zeros in programs.times_of("product of zeros").items()})
+    day.part("experiment: a call of NCCL", 10, lambda limit: {
+        what + "_seconds": list(programs.times_of("call of NCCL, " + what).values())[0]
+        for what in ("blocking", "nonblocking")})
+    day.part("experiment: host time of layers", 10, lambda limit: {
+        what: {str(list(shape)): seconds for shape, seconds in programs.times_of(what).items()}
+        for what in ("host of layers forward", "host of layers backward")})
+    for graphs in sizes.settings:
+        environment = {"ECHELON_CUDA_GRAPHS": graphs}
+        name = graphs or "as chosen"
+        day.part("experiment: CUDA graphs " + name, 25, lambda limit, set=environment:
+                 programs.train(sizes.graphs, limit, set))
+        day.part("experiment: a step of few tokens, CUDA graphs " + name, 20, lambda limit,
+                 set=environment: programs.train(sizes.host, limit, set))
+    day.part("experiment: CUDA graphs always, two stages on one GPU", 30,
+             lambda limit: programs.train(sizes.pipeline, limit, {"ECHELON_CUDA_GRAPHS": "always"},
+                                          programs.catalog_flags()))
+    for sequence in sizes.attention:
+        for name, environment in (("as chosen", {}), ("own kernels", {"ECHELON_CUDNN": "never"}),
+                                  ("deterministic", {"ECHELON_DETERMINISTIC": "1"})):
+            day.part(f"experiment: attention of {sequence} tokens, {name}", 25,
+                     lambda limit, at=sequence, set=environment: attention(programs, sizes, at, set,
+                                                                           limit))
+    day.part("experiment: killed and resumed", 40, lambda limit: soak(programs, sizes, limit))
