@@ -22,7 +22,7 @@ double fp8_weights(const MeasuredRun& row, bool tuned, const GpuSpec& gpu) {
 /// Of an input kept in fp8, and of the rows of an expert: as the recipe with those blocks.
 void set_block_scales(const MeasuredRun& row, PrecisionRecipe& recipe) {
   const std::string detail = lower_case(row.precision_detail);
-  const char* like = row.precision == "mxfp8"                                  ? "fp8:mxfp8"
+  const char* like = row.precision == "mxfp8" ? "mxfp8:bf16-gradients"
                      : says(detail, "blockwise") || says(detail, "subchannel") ? "fp8:blockwise"
                                                                                : "fp8";
   const PrecisionRecipe known = find_precision(like).value();

@@ -6,6 +6,7 @@
 #include "cli/commands/plan_output.hpp"
 #include "cli/flags/plan_settings.hpp"
 #include "cli/flags/request.hpp"
+#include "cli/flags/training_flags.hpp"
 #include "cli/system/terminal.hpp"
 #include "planner/explain/sensitivity.hpp"
 #include "planner/search/optimize.hpp"
@@ -25,13 +26,33 @@ std::vector<Sensitivity> cheap_sensitivities(const SearchResult& choice) {
   return sensitivities(choice.request, *winner);
 }
 
-TypedSearch typed_search(const Arguments& arguments) {
+/// `recipe`: the chosen one, which is what other commands take.
+TypedSearch typed_search(const Arguments& arguments, const std::string& recipe) {
   Settings flags = settings_of_flags(arguments);
   flags.erase("output");
   const std::string_view rest = arguments.has("no-config") ? " --no-config" : "";
-  return {fmt::format("{}{}", command_of("search", flags), rest),
+  const std::string search = command_of("search", flags);
+  if (format_of_any(flags)) flags.set("precision", {recipe, "--precision"});
+  return {fmt::format("{}{}", search, rest),
           fmt::format("{}{}", command_of("explain", flags), rest),
           arguments.value("output").value_or("")};
+}
+
+/// The request; with `--precision FORMAT:any` with all of the framework's recipes of states.
+Result<ResolvedRequest> resolve_search(const Settings& settings) {
+  const std::optional<std::string> format = format_of_any(settings);
+  if (!format) return resolve(settings);
+  const Setting asked = *settings.find("precision");
+  Settings one = settings;
+  one.set("precision", {*format, asked.where});
+  Result<ResolvedRequest> resolved = resolve(one);
+  if (!resolved) return resolved;
+  PlanRequest& request = resolved->request;
+  Result<std::vector<PrecisionRecipe>> recipes =
+      state_recipes_of(asked, *format, request.framework, request.cluster.gpu());
+  if (!recipes) return recipes.error();
+  request.recipes = *std::move(recipes);
+  return resolved;
 }
 
 }  // namespace
@@ -39,7 +60,7 @@ TypedSearch typed_search(const Arguments& arguments) {
 Result<CommandResult> search_command(const CommandContext& context) {
   const PlanOutput plan_output(context.arguments);
   if (const Status ok = plan_output.check(context.json); !ok) return ok.error();
-  const Result<ResolvedRequest> resolved = resolve(context.settings);
+  const Result<ResolvedRequest> resolved = resolve_search(context.settings);
   if (!resolved) return resolved.error();
   ProgressLine line("searching", context.quiet);
   const Result<SearchResult> choice = optimize(resolved->request, [&](double share) {
@@ -62,8 +83,9 @@ Result<CommandResult> search_command(const CommandContext& context) {
                         : nearest_infeasible_text(request, report, context.style);
   } else {
     const std::vector<Sensitivity> changes = cheap_sensitivities(*choice);
-    result.output = search_text(*choice, most_valuable(changes), typed_search(context.arguments),
-                                context.style);
+    result.output =
+        search_text(*choice, most_valuable(changes),
+                    typed_search(context.arguments, request.job.precision.name), context.style);
   }
   if (winner != nullptr) {
     const Status written =

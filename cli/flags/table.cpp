@@ -48,7 +48,7 @@ const std::vector<Flag>& flag_table() {
       {"global-batch-tokens", "N", "tokens per optimizer step, for example 4Mi", kJob},
       {"precision", "RECIPE",
        "precision recipe: bf16, fp16, fp8, fp32 or fp64, optionally with the optimizer state: "
-       "bf16:adam-fp32-master",
+       "bf16:adam-fp32-master; in a search bf16:any tries all states of the framework",
        kJob | kRun},
       {"flash-attention", "",
        "attention that never stores the sequence x sequence score matrix (default)", kJob, true,

@@ -103,6 +103,11 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   const Setting* setting = settings.find("precision");
+  if (const std::optional<std::string> format = format_of_any(settings)) {
+    return input_error(setting->where, in_quotes(setting->value),
+                       "one recipe: only plan search chooses among those of a format",
+                       "nearest valid: " + *format);
+  }
   Result<PrecisionRecipe> recipe = setting != nullptr
                                        ? find_precision(setting->value)
                                        : default_precision(framework, cluster, assumed);
@@ -231,6 +236,31 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     job.token_budget = static_cast<double>(*count);
   }
   return job;
+}
+
+std::optional<std::string> format_of_any(const Settings& settings) {
+  constexpr std::string_view kAny = ":any";
+  const Setting* setting = settings.find("precision");
+  if (setting == nullptr || !setting->value.ends_with(kAny)) return std::nullopt;
+  return setting->value.substr(0, setting->value.size() - kAny.size());
+}
+
+Result<std::vector<PrecisionRecipe>> state_recipes_of(const Setting& asked,
+                                                      const std::string& format,
+                                                      const Framework& framework,
+                                                      const GpuSpec& gpu) {
+  std::vector<PrecisionRecipe> out;
+  for (const std::string_view name : framework.state_recipes) {
+    if (name.substr(0, name.find(':')) != format) continue;
+    const Result<PrecisionRecipe> recipe = find_precision(name);
+    if (!recipe) return recipe.error();
+    if (gpu.compute_capability >= recipe->least_capability) out.push_back(*recipe);
+  }
+  if (out.size() > 1) return out;
+  return input_error(
+      asked.where, in_quotes(asked.value),
+      fmt::format("a format of which {} has several recipes of states", framework.name),
+      "nearest valid: --precision " + format);
 }
 
 }  // namespace echelon::cli

@@ -1,6 +1,7 @@
 // Settings of one optimizer step, and their defaults.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,16 @@ namespace echelon::cli {
 [[nodiscard]] Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
                                          const Framework& framework, const ClusterTopology& cluster,
                                          std::vector<std::string>& assumed);
+
+/// "bf16" of `--precision bf16:any`, which asks a search to choose the states of that format;
+/// nothing for a recipe.
+[[nodiscard]] std::optional<std::string> format_of_any(const Settings& settings);
+
+/// The framework's recipes of states of the format, that the cluster's GPUs can run. Errors: the
+/// framework has but one.
+[[nodiscard]] Result<std::vector<PrecisionRecipe>> state_recipes_of(const Setting& asked,
+                                                                    const std::string& format,
+                                                                    const Framework& framework,
+                                                                    const GpuSpec& gpu);
 
 }  // namespace echelon::cli

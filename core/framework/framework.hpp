@@ -35,6 +35,11 @@ struct Framework {
   std::string calibrated_as;
   KernelLibrary kernels = KernelLibrary::torch;
   std::string default_precision = "bf16:adam-fp32-master";
+  /// Recipes that differ in the states they keep, of which `--precision FORMAT:any` searches those
+  /// of a format: the widest states of each first.
+  std::span<const std::string_view> state_recipes{};
+  /// PrecisionRecipe::needs_distributed_optimizer is refused at ZeRO-0.
+  bool narrow_states_need_zero = false;
   bool zero_allowed[4] = {true, true, true, true};
   bool tensor_parallel = true;        ///< offers tp > 1
   bool pipeline_parallel = true;      ///< offers pp > 1

@@ -348,6 +348,15 @@ constexpr std::array kMegatronCoreRemarks = {
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
 
+/// By --grad-reduce-in-bf16, --use-precision-aware-optimizer with --exp-avg-dtype and
+/// --exp-avg-sq-dtype, and --fp8-param-gather. Source: Megatron-LM d98e8a64,
+/// megatron/training/arguments.py and core/optimizer/optimizer_config.py.
+constexpr std::array<std::string_view, 10> kStateRecipes = {
+    "bf16:adam-fp32-master", "bf16:adam-bf16-gradients", "bf16:adam-bf16-states",
+    "bf16:precision-aware",  "fp8:adam-fp32-master",     "fp8:primary-weights",
+    "fp8:bf16-gradients",    "fp8:precision-aware",      "mxfp8:adam-fp32-master",
+    "mxfp8:bf16-gradients"};
+
 }  // namespace
 
 Framework megatron_core() {
@@ -391,6 +400,8 @@ Framework megatron_core() {
   f.gradients_as_reduced = true;  // one buffer of gradients; FSDP's shards stay fp32
   // Megatron-FSDP: docs of core/distributed/fsdp name tensor parallelism experimental.
   f.warns_of_sharded_tensors = true;
+  f.state_recipes = kStateRecipes;
+  f.narrow_states_need_zero = true;
   f.defaults = kMegatronCoreDefaults;
   f.rules = kMegatronCoreRules;
   f.remark_rules = kMegatronCoreRemarks;

@@ -61,6 +61,10 @@ struct PrecisionRecipe {
   int expert_rows = 1;          ///< rows of an expert are padded to a multiple of this
   double cast = kDelayedCast;   ///< HBM bytes per element of a GEMM's input that is quantised
   double least_capability = 0;  ///< of the GPU, whose tensor cores take the format
+  /// Moments or weights that only an optimizer that shards its states keeps so narrow. Source:
+  /// Megatron-LM d98e8a64, core/optimizer/__init__.py ("--use-precision-aware-optimizer only
+  /// supported with distributed optimizer") and training/arguments.py (--fp8-param-gather).
+  bool needs_distributed_optimizer = false;
 
   bool operator==(const PrecisionRecipe&) const = default;
 };

@@ -124,7 +124,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .master = 4,
        .moments = 4,
        .gathered_weight = 2,
-       .reduced_gradient = 4},
+       .reduced_gradient = 4,
+       .needs_distributed_optimizer = true},
       {.name = "bf16:adam-bf16-gradients",
        .source = "bf16:adam-fp32-master with gradients kept and reduced in bf16 (Megatron Core: "
                  "without --accumulate-allreduce-grads-in-fp32; Megatron-Bridge 067f987d, "
@@ -147,7 +148,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .master = 4,
        .moments = 4,
        .gathered_weight = 2,
-       .reduced_gradient = 2},
+       .reduced_gradient = 2,
+       .needs_distributed_optimizer = true},
       {.name = "bf16:muon",
        .source = "Muon keeps one fp32 momentum next to the fp32 weights; fp32 gradients "
                  "(Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py). The matrices' updates "
@@ -245,7 +247,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .moments = 8,
        .gathered_weight = 1,
        .reduced_gradient = 4,
-       .expert_rows = 16},
+       .expert_rows = 16,
+       .needs_distributed_optimizer = true},
       {.name = "fp8:bf16-gradients",
        .source =
            "fp8:primary-weights with gradients kept and reduced in bf16, one scale per tensor "
@@ -260,7 +263,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 1,
        .reduced_gradient = 2,
        .expert_rows = 16,
-       .cast = kCurrentCast},
+       .cast = kCurrentCast,
+       .needs_distributed_optimizer = true},
       {.name = "fp8:precision-aware",
        .source = "fp8:bf16-gradients with both moments kept in bf16 (Megatron-Bridge 067f987d, "
                  "recipes of DeepSeek-V3: precision-aware optimizer)",
@@ -273,7 +277,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 1,
        .reduced_gradient = 2,
        .expert_rows = 16,
-       .cast = kCurrentCast},
+       .cast = kCurrentCast,
+       .needs_distributed_optimizer = true},
       {.name = "fp8:deepseek-v3",
        .source =
            "fp32 master weights, fp32 gradients and both moments in bf16; weights taken to be "
@@ -306,7 +311,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kBlockwiseInput,
        .expert_rows = 16,
        .cast = kBlockwiseCast},
-      {.name = "fp8:mxfp8",
+      {.name = "mxfp8:bf16-gradients",
        .source = "mxfp8, one 8-bit scale per 32 values, rows and columns apart: primary weights "
                  "1 + 1 with their scales, gathered in bf16, bf16 gradients (Megatron-LM d98e8a64, "
                  "arguments.py, reuse_grad_buf_for_mxfp8_param_ag; Megatron-Bridge 067f987d, "
@@ -324,8 +329,9 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kMxInput,
        .expert_rows = 32,
        .cast = kMxfp8Cast,
-       .least_capability = kBlackwell},
-      {.name = "fp8:mxfp8-muon",
+       .least_capability = kBlackwell,
+       .needs_distributed_optimizer = true},
+      {.name = "mxfp8:muon",
        .source = "mxfp8 with Muon: bf16 weights next to two mxfp8 copies, bf16 gradients, one fp32 "
                  "momentum (Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py and "
                  "perf_recipes/_common.py; v0.4, kimi_llm_pretrain.py: fp8_param_gather off)",
@@ -375,6 +381,13 @@ std::string default_recipe(std::string_view dtype) {
              : std::string(dtype);
 }
 
+/// Spellings of earlier releases.
+std::string_view current_name(std::string_view name) {
+  if (name == "fp8:mxfp8") return "mxfp8:bf16-gradients";
+  if (name == "fp8:mxfp8-muon") return "mxfp8:muon";
+  return name;
+}
+
 }  // namespace
 
 const std::vector<PrecisionRecipe>& precision_recipes() {
@@ -383,7 +396,7 @@ const std::vector<PrecisionRecipe>& precision_recipes() {
 }
 
 Result<PrecisionRecipe> find_precision(std::string_view name) {
-  const std::string full = default_recipe(name);
+  const std::string full = default_recipe(current_name(name));
   std::vector<std::string> known = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
   for (const PrecisionRecipe& recipe : precision_recipes()) {
     if (recipe.name == full) return recipe;

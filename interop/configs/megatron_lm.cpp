@@ -92,7 +92,7 @@ std::vector<ConfigRow> job_rows() {
                 {"exp-avg-sq-dtype", "bf16"}}},
               {"bf16:adam-bf16-gradients", {{"bf16", "true"}, {"grad-reduce-in-bf16", "true"}}},
               {"bf16:muon", {{"bf16", "true"}, {"optimizer", "muon"}}},
-              {"fp8:mxfp8",
+              {"mxfp8:bf16-gradients",
                {{"bf16", "true"},
                 {"fp8-format", "*"},
                 {"fp8-recipe", "mxfp8"},

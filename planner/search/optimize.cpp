@@ -6,6 +6,7 @@
 
 #include "core/base/expects.hpp"
 #include "planner/economics.hpp"
+#include "planner/space/score.hpp"
 
 namespace echelon {
 namespace {
@@ -29,19 +30,25 @@ Result<SearchOutcome> search_by_objective(const PlanRequest& request, const Prog
   return report;
 }
 
-/// One GPU count as an entry of the table.
-GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
-  GpuCountResult out;
-  out.gpus = request.cluster.gpus();
-  if (!report) {
-    out.why_none = report.error().hint.empty() ? report.error().found : report.error().hint;
-  } else if (const Candidate* winner = report->winner()) {
+/// What a search that failed or found `winner` says in a table of several.
+BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const Error* error) {
+  BestPlan out;
+  if (error != nullptr) {
+    out.why_none = error->hint.empty() ? error->found : error->hint;
+  } else if (winner != nullptr) {
     out.best = *winner;
     out.key = objective_key(request, *winner);
   } else {
     out.why_none = "nothing fits";
   }
   return out;
+}
+
+/// One GPU count as an entry of the table.
+GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
+  return {best_plan_of(request, report ? report->winner() : nullptr,
+                       report ? nullptr : &report.error()),
+          request.cluster.gpus()};
 }
 
 /// One search per number of GPUs; the best plan of all by the objective.
@@ -76,12 +83,61 @@ Result<SearchResult> choose_among(const std::vector<int>& counts, const PlanRequ
     const bool better = outcome.best ? !best_key || outcome.key < *best_key : !best_key;
     if (!better) continue;
     if (outcome.best) best_key = outcome.key;
-    best = SearchResult{std::move(sized), *std::move(report), {}, {}};
+    best = SearchResult{std::move(sized), *std::move(report), {}, {}, {}};
   }
   EXPECTS(best || last_error, "at least one number of GPUs");
   if (!best) return *last_error;
   best->counts = std::move(outcomes);
   best->front = undominated(std::move(fronts));
+  return *std::move(best);
+}
+
+/// With the job's own recipe.
+Result<SearchResult> optimize_alone(const PlanRequest& request, const Progress& progress) {
+  if (request.max_gpus) {
+    return choose_among(gpu_counts(request.cluster, *request.max_gpus), request, progress);
+  }
+  Result<SearchOutcome> report = search_by_objective(request, progress);
+  if (!report) return report.error();
+  std::vector<ParetoPoint> front = front_of(request, *report);
+  return SearchResult{request, *std::move(report), {}, {}, std::move(front)};
+}
+
+/// One search per recipe; the best plan of all by the objective and the price of its states.
+/// Where nothing fits, the narrowest states miss by least: the last ones.
+Result<SearchResult> choose_recipe(const PlanRequest& request, const Progress& progress) {
+  std::optional<SearchResult> best;
+  std::optional<ObjectiveKey> best_key;
+  std::optional<Error> last_error;
+  std::vector<RecipeResult> outcomes;
+  for (std::size_t i = 0; i < request.recipes.size(); ++i) {
+    PlanRequest one = request;
+    one.job.precision = request.recipes[i];
+    one.recipes.clear();
+    const auto share = [&](double part) {
+      return (static_cast<double>(i) + part) / static_cast<double>(request.recipes.size());
+    };
+    Result<SearchResult> found =
+        optimize_alone(one, [&](double part) { return !progress || progress(share(part)); });
+    const PlanRequest& asked = found ? found->request : one;
+    outcomes.push_back({best_plan_of(asked, found ? found->report.winner() : nullptr,
+                                     found ? nullptr : &found.error()),
+                        one.job.precision.name});
+    if (!found) {
+      last_error = found.error();
+      continue;
+    }
+    const RecipeResult& outcome = outcomes.back();
+    ObjectiveKey key = outcome.key;
+    key.value *= 1 + price_of_states(one.job.precision);
+    const bool better = outcome.best ? !best_key || key < *best_key : !best_key;
+    if (!better) continue;
+    if (outcome.best) best_key = key;
+    best = *std::move(found);
+  }
+  EXPECTS(best || last_error, "at least one recipe");
+  if (!best) return *last_error;
+  best->recipes = std::move(outcomes);
   return *std::move(best);
 }
 
@@ -114,13 +170,8 @@ std::vector<int> gpu_counts(const ClusterTopology& cluster, int most) {
 }
 
 Result<SearchResult> optimize(const PlanRequest& request, const Progress& progress) {
-  if (request.max_gpus) {
-    return choose_among(gpu_counts(request.cluster, *request.max_gpus), request, progress);
-  }
-  Result<SearchOutcome> report = search_by_objective(request, progress);
-  if (!report) return report.error();
-  std::vector<ParetoPoint> front = front_of(request, *report);
-  return SearchResult{request, *std::move(report), {}, std::move(front)};
+  return request.recipes.empty() ? optimize_alone(request, progress)
+                                 : choose_recipe(request, progress);
 }
 
 bool tied(const TimePrediction& a, const TimePrediction& b, double band) {

@@ -27,19 +27,25 @@ struct ObjectiveKey {
 /// `request.cluster` is the one `candidate` was priced on.
 [[nodiscard]] ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidate);
 
-/// The best plan on one number of GPUs.
-struct GpuCountResult {
-  int gpus = 0;
+/// The best plan of one of several searches.
+struct BestPlan {
   std::optional<Candidate> best;  ///< by the objective
   ObjectiveKey key;               ///< of `best`
   std::string why_none;           ///< where there is no `best`
 };
+struct GpuCountResult : BestPlan {
+  int gpus = 0;
+};
+struct RecipeResult : BestPlan {
+  std::string recipe;
+};
 
 /// A search that answered its request's objective.
 struct SearchResult {
-  PlanRequest request;                 ///< on the chosen number of GPUs
+  PlanRequest request;                 ///< on the chosen number of GPUs, with the chosen recipe
   SearchOutcome report;                ///< candidates best first by the objective
   std::vector<GpuCountResult> counts;  ///< with max_gpus, ascending; else empty
+  std::vector<RecipeResult> recipes;   ///< one of each of request.recipes; else empty
   /// Over step, memory, GPUs and cost of every number of GPUs searched: no plan dominates another,
   /// and none is dominated by a plan that any of the searches could have put on its own front.
   std::vector<ParetoPoint> front;
@@ -55,7 +61,8 @@ struct SearchResult {
 ///     front has another that is neither slower nor larger. Runners-up are the front's, too: each
 ///     is the fastest that needs as little.
 /// With max_gpus, every count of gpu_counts() is searched, the best keys are compared and the
-/// fronts are joined.
+/// fronts are joined. With request.recipes so is each of these, its key raised by the price of its
+/// states (score.hpp); the answer, its list, front and certificate are those of the chosen recipe.
 [[nodiscard]] Result<SearchResult> optimize(const PlanRequest& request,
                                             const Progress& progress = {});
 

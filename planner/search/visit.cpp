@@ -47,8 +47,8 @@ Shardings shardings_of(const SearchContext& context, SearchPoint point) {
       plan.offload_optimizer = offload;
       for (std::size_t i = 0; i < groups.size(); ++i) {
         plan.shard_group = groups[i];
-        if (const auto rejection =
-                check_sharding(request.model, request.cluster, request.framework, plan)) {
+        if (const auto rejection = check_sharding(request.model, request.job, request.cluster,
+                                                  request.framework, plan)) {
           // A smaller group needs more memory on the host too: so are the rest.
           const std::int64_t alike =
               request.exhaustive ? 1 : static_cast<std::int64_t>(groups.size() - i);

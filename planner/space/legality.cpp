@@ -413,7 +413,8 @@ Found check_group_of_one(const ModelSpec& model, const ParallelPlan& p) {
 }
 
 /// What the framework offers of ZeRO and offload.
-Found check_zero(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
+Found check_zero(const ModelSpec& model, const PrecisionRecipe& precision,
+                 const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
@@ -441,6 +442,9 @@ Found check_zero(const ModelSpec& model, const Framework& framework, const Paral
   if (Found found = check_group_of_one(model, p)) return found;
   if (p.offload_optimizer > 0 && (!framework.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
+  }
+  if (p.zero == 0 && precision.needs_distributed_optimizer && framework.narrow_states_need_zero) {
+    return lacks("states of " + precision.name + " without its distributed optimizer (ZeRO-1)");
   }
   return {};
 }
@@ -707,9 +711,10 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   return check_rules(model, framework, RulePart::schedule, plan);
 }
 
-std::optional<Rejection> check_sharding(const ModelSpec& model, const ClusterTopology& cluster,
-                                        const Framework& framework, const ParallelPlan& plan) {
-  if (Found found = check_zero(model, framework, plan)) return found;
+std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
+                                        const ClusterTopology& cluster, const Framework& framework,
+                                        const ParallelPlan& plan) {
+  if (Found found = check_zero(model, job.precision, framework, plan)) return found;
   if (Found found = check_rules(model, framework, RulePart::sharding, plan)) return found;
   return check_host_memory(model, cluster, plan);
 }
@@ -719,7 +724,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
                                     const ParallelPlan& plan) {
   if (Found found = check_degrees(model, job, cluster, framework, plan)) return found;
   if (Found found = check_schedule(model, job, framework, plan)) return found;
-  if (Found found = check_sharding(model, cluster, framework, plan)) return found;
+  if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
   if (Found found = check_offload(model, framework, plan)) return found;
   return check_recompute(model, framework, plan);

@@ -93,6 +93,7 @@ struct Rejection {
                                                       const ParallelPlan& plan);
 /// … and the part that says nothing of schedule, rank order or layers.
 [[nodiscard]] std::optional<Rejection> check_sharding(const ModelSpec& model,
+                                                      const TrainingJob& job,
                                                       const ClusterTopology& cluster,
                                                       const Framework& framework,
                                                       const ParallelPlan& plan);

@@ -41,6 +41,8 @@ struct PlanRequest {
   Objective objective = Objective::step_time;
   std::optional<int>
       max_gpus{};  ///< search every GPU count up to it (optimize() in planner/search)
+  /// Search with each of these recipes of states (optimize()); empty: with the job's own.
+  std::vector<PrecisionRecipe> recipes{};
   TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 

@@ -43,6 +43,13 @@ bool recomputes_partly(const ParallelPlan& plan) {
 
 }  // namespace
 
+double price_of_states(const PrecisionRecipe& recipe) {
+  constexpr double kWideGradient = 4;
+  constexpr double kWideMoments = 8;
+  return (recipe.main_gradient + recipe.gradient < kWideGradient ? kNarrowGradients : 0) +
+         (recipe.moments < kWideMoments ? kNarrowMoments : 0);
+}
+
 double risk_factor(Preference preference) {
   switch (preference) {
     case Preference::robust: return 4;

@@ -98,6 +98,12 @@ class UnusualFeatures {
 /// All of them: with the layers of each stage and their recomputation.
 [[nodiscard]] UnusualFeatures features_of(const PlanRequest& request, const ParallelPlan& plan);
 
+/// What the states of a recipe cost against wider ones, a share of the step: gradients and moments
+/// of 16 bits are a risk to convergence each, assumed like kFeaturePrices.
+inline constexpr double kNarrowGradients = 0.005;
+inline constexpr double kNarrowMoments = 0.005;
+[[nodiscard]] double price_of_states(const PrecisionRecipe& recipe);
+
 /// How a plan is weighed against others: `weight` times its step is what a search minimizes,
 ///   E = T · (1 + c·(1 − P)) · (1 + Σ price)
 /// with c = 4, 2, 0 for robust, balanced, fastest, and no prices with fastest. E ≥ T, so that a

@@ -114,18 +114,34 @@ Json families_json(const SearchResult& choice) {
   return out;
 }
 
+/// One of several searches of an answer.
+Json best_plan_json(const SearchResult& choice, const char* key, Json value,
+                    const BestPlan& found) {
+  Json entry{{key, std::move(value)}, {"fits", found.best.has_value()}, {"why_none", nullptr}};
+  if (!found.best) entry["why_none"] = found.why_none;
+  if (found.best) {
+    entry["plan"] = plan_json(found.best->plan, choice.request.job.global_batch);
+    entry["step_seconds"] = found.best->prediction.time.step.in(kSecond);
+    entry["peak_reserved_bytes"] = whole_bytes(found.best->prediction.memory.peak_reserved);
+    entry["objective_value"] = found.key.value;
+  }
+  return entry;
+}
+
 /// GPU counts of a search with --max-gpus.
 Json counts_json(const SearchResult& choice) {
   Json out = Json::array();
   for (const GpuCountResult& count : choice.counts) {
-    Json entry{{"gpus", count.gpus}, {"fits", count.best.has_value()}, {"why_none", nullptr}};
-    if (!count.best) entry["why_none"] = count.why_none;
-    if (count.best) {
-      entry["plan"] = plan_json(count.best->plan, choice.request.job.global_batch);
-      entry["step_seconds"] = count.best->prediction.time.step.in(kSecond);
-      entry["objective_value"] = count.key.value;
-    }
-    out.push_back(std::move(entry));
+    out.push_back(best_plan_json(choice, "gpus", count.gpus, count));
+  }
+  return out;
+}
+
+/// Recipes of a search with --precision FORMAT:any.
+Json recipes_json(const SearchResult& choice) {
+  Json out = Json::array();
+  for (const RecipeResult& each : choice.recipes) {
+    out.push_back(best_plan_json(choice, "precision", each.recipe, each));
   }
   return out;
 }
@@ -211,6 +227,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   document["pareto"] = front_json(choice, provenance);
   document["pareto_complete"] = report.whole_front;
   if (request.max_gpus) document["gpu_counts"] = counts_json(choice);
+  if (!choice.recipes.empty()) document["recipes"] = recipes_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(nearest_infeasible);
   document["certificate"] = certificate_json(report);

@@ -162,6 +162,26 @@ std::string plan_list_text(const SearchResult& choice, const TextStyle& style) {
   return out + siblings_text(choice, style);
 }
 
+namespace {
+
+/// One of several searches: its step and memory, and its plan, or why there is none.
+void add_best(Table& table, std::vector<Cell> row, std::optional<double> gpus,
+              const BestPlan& found, bool chosen, const TextStyle& style) {
+  if (!found.best) {
+    row.insert(row.end(), gpus ? 3 : 2, Cell(""));
+    row.emplace_back(found.why_none, Paint::dim);
+    return table.add(std::move(row));
+  }
+  const PlanCosts& p = found.best->prediction;
+  row.emplace_back(duration(p.time.step));
+  if (gpus) row.emplace_back(fmt::format("{:.3g}", *gpus * p.time.step.in(kSecond) / 3600));
+  row.emplace_back(with_gib(p.memory.peak_reserved));
+  row.emplace_back(described(found.best->plan, style), chosen ? Paint::accent : Paint::plain);
+  table.add(std::move(row));
+}
+
+}  // namespace
+
 /// What else was to be had on other numbers of GPUs.
 std::string gpu_counts_text(const SearchResult& choice, const TextStyle& style) {
   if (choice.counts.empty()) return {};
@@ -171,21 +191,34 @@ std::string gpu_counts_text(const SearchResult& choice, const TextStyle& style) 
                {"memory"},
                {"best plan there", Table::Align::left, 1}});
   for (const GpuCountResult& count : choice.counts) {
-    if (!count.best) {
-      table.add({grouped(count.gpus), "", "", "", Cell(count.why_none, Paint::dim)});
-      continue;
-    }
-    const PlanCosts& p = count.best->prediction;
-    const bool chosen = count.gpus == choice.request.cluster.gpus();
-    table.add({Cell(grouped(count.gpus), chosen ? Paint::bold : Paint::plain),
-               duration(p.time.step),
-               fmt::format("{:.3g}", count.gpus * p.time.step.in(kSecond) / 3600),
-               with_gib(p.memory.peak_reserved),
-               Cell(described(count.best->plan, style), chosen ? Paint::accent : Paint::plain)});
+    const bool chosen = count.best && count.gpus == choice.request.cluster.gpus();
+    add_best(table, {Cell(grouped(count.gpus), chosen ? Paint::bold : Paint::plain)}, count.gpus,
+             count, chosen, style);
   }
   return heading(fmt::format("Numbers of GPUs, chosen by {}", name_of(choice.request.objective)),
                  style) +
          table.text(style);
+}
+
+/// What else was to be had with other states.
+std::string recipes_text(const SearchResult& choice, const TextStyle& style) {
+  if (choice.recipes.empty()) return {};
+  Table table({{"precision", Table::Align::left},
+               {"step"},
+               {"memory"},
+               {"best plan with it", Table::Align::left, 1}});
+  for (const RecipeResult& each : choice.recipes) {
+    const bool chosen = each.best && each.recipe == choice.request.job.precision.name;
+    add_best(table, {Cell(each.recipe, chosen ? Paint::bold : Paint::plain)}, {}, each, chosen,
+             style);
+  }
+  return heading(fmt::format("Recipes of states, chosen by {}", name_of(choice.request.objective)),
+                 style) +
+         table.text(style) +
+         folded(fmt::format("Gradients or moments of 16 bits have to gain {} % each: whether "
+                            "training stays stable with them is for you to judge.",
+                            100 * kNarrowMoments),
+                "  ", style);
 }
 
 std::string pareto_text(const SearchOutcome& report, const TextStyle& style) {

@@ -261,6 +261,7 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
   out += folded(proof_of(report), "proof      ", style);
   out += memory_text(costs, style) + time_text(costs, style);
   out += plan_list_text(choice, style) + gpu_counts_text(choice, style);
+  out += recipes_text(choice, style);
   out += choice.counts.empty() ? pareto_text(report, style) : front_over_counts_text(choice, style);
   out += rejections(report, style);
   return out + assumptions_text(request, style) + next_steps(choice, typed, style);

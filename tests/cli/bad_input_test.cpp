@@ -138,6 +138,26 @@ TEST_CASE("a number format that the GPU does not support is refused, not priced"
       2);
 }
 
+TEST_CASE("only a search, and one of several recipes, chooses the states") {
+  const Sandbox box;
+  const auto refused = [&](const std::string& arguments) {
+    const ProcessResult result = box.plan(arguments);
+    CHECK(result.exit_code == 2);
+    return result.err;
+  };
+  const std::string predict = refused("predict --model 7b --gpus 8 --tp 2 --precision bf16:any");
+  CHECK(predict.find("only plan search chooses") != std::string::npos);
+  CHECK(refused("explain --model 7b --gpus 8 --precision bf16:any").find("only plan search") !=
+        std::string::npos);
+  CHECK(
+      refused("--model 7b --gpus 8 --precision fp32:any").find("nearest valid: --precision fp32") !=
+      std::string::npos);
+  CHECK(refused("--model 7b --gpus 8 --framework torchtitan --precision bf16:any")
+            .find("torchtitan has several") != std::string::npos);
+  CHECK(refused("--model 7b --gpus 8 --precision mxfp8:any").find("Blackwell") !=
+        std::string::npos);
+}
+
 TEST_CASE("degrees that do not divide are named") {
   check({{"predict --model 7b --gpus 8 --tp 3", {"3"}},
          {"predict --model 7b --gpus 64 --tp 64", {"--tp", "32"}},

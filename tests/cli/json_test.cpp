@@ -125,6 +125,26 @@ TEST_CASE("a search has every key of the contract") {
   }
 }
 
+TEST_CASE("a search over recipes of states lists the best plan with each") {
+  const Sandbox box;
+  const Json found = document(box.plan("--model llama3-8b --gpus 8 --precision bf16:any --json"));
+  REQUIRE(found["recipes"].size() == 4);
+  bool chosen = false;
+  for (const Json& each : found["recipes"]) {
+    check_keys(each, {"precision", "fits", "why_none", "plan", "step_seconds",
+                      "peak_reserved_bytes", "objective_value"});
+    if (each["precision"] != found["request"]["precision"]) continue;
+    chosen = true;
+    CHECK(each["step_seconds"] == found["winner"]["time"]["step_seconds"]);
+  }
+  CHECK(chosen);
+  const std::string text = box.plan("--model llama3-8b --gpus 8 --precision bf16:any").out;
+  CHECK(text.find("Recipes of states") != std::string::npos);
+  CHECK(text.find("bf16:precision-aware") != std::string::npos);
+  CHECK(text.find("explain --model llama3-8b --gpus 8 --precision bf16:any") == std::string::npos);
+  CHECK_FALSE(document(box.plan("--model llama3-8b --gpus 8 --json")).contains("recipes"));
+}
+
 TEST_CASE("the parts of a step sum to its time and those of a stage to its total") {
   const Sandbox sandbox;
   const Json found = document(sandbox.plan(kSearchJson + " --pp 4 --top 3"));

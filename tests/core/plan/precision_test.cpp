@@ -34,10 +34,10 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("fp8:precision-aware") == 12);
   // fp8 copies of bf16 weights in both layouts; of mxfp8 each with 1/32 byte of scales.
   CHECK(find_precision("fp8:blockwise")->layer_weight == 2);
-  CHECK(find_precision("fp8:mxfp8-muon")->layer_weight == 2.0625);
-  CHECK(bytes_per_parameter("fp8:mxfp8-muon") == 12);
+  CHECK(find_precision("mxfp8:muon")->layer_weight == 2.0625);
+  CHECK(bytes_per_parameter("mxfp8:muon") == 12);
   // Primary weights: 1 + 1/32 in each layout.
-  const PrecisionRecipe mx = find_precision("fp8:mxfp8").value();
+  const PrecisionRecipe mx = find_precision("mxfp8:bf16-gradients").value();
   CHECK(mx.weight + mx.layer_weight == 2.0625);
   CHECK(mx.fp8_input == 1 + 1.0 / 32);
   CHECK(find_precision("fp8:blockwise")->fp8_input == 1 + 4.0 / 128);
@@ -46,6 +46,11 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("fp16:adam-fp32-master") == 18);
   CHECK(bytes_per_parameter("fp8:adam-fp32-master") == 18);
   CHECK(bytes_per_parameter("fp32") == 16);
+}
+
+TEST_CASE("names of earlier releases are still found") {
+  CHECK(find_precision("fp8:mxfp8")->name == "mxfp8:bf16-gradients");
+  CHECK(find_precision("fp8:mxfp8-muon")->name == "mxfp8:muon");
 }
 
 TEST_CASE("a dtype selects its default recipe") {

@@ -109,7 +109,7 @@ TEST_CASE("a layer of experts behind latent attention keeps these bytes per toke
   };
   CHECK(per_token(model, "fp8", one, LayerKind::moe) == Approx(fp8(1)));
   CHECK(per_token(model, "fp8:blockwise", one, LayerKind::moe) == Approx(fp8(1 + 4.0 / 128)));
-  CHECK(per_token(model, "fp8:mxfp8", one, LayerKind::moe) == Approx(fp8(1 + 1.0 / 32)));
+  CHECK(per_token(model, "mxfp8:bf16-gradients", one, LayerKind::moe) == Approx(fp8(1 + 1.0 / 32)));
   // Tensor parallelism with sequence parallelism divides all of it.
   const LayerSharding two{.tp = 2, .ep = 64, .sequence_parallel = true};
   CHECK(per_token(model, "bf16", two, LayerKind::moe) == Approx(458'432 / 2.0));
@@ -156,7 +156,7 @@ TEST_CASE("rows of an expert are padded in fp8 and multiplied by the imbalance")
   TrainingJob job;
   job.sequence = 4096;
   job.global_batch = 64;
-  job.precision = find_precision("fp8:mxfp8").value();
+  job.precision = find_precision("mxfp8:bf16-gradients").value();
   const Framework framework = find_framework("megatron-core").value();
   const auto saved = [&] {
     return layer_operators(model, job, framework, {}, LayerKind::moe).saved(Recompute::none);

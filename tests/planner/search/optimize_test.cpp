@@ -6,6 +6,7 @@
 #include "planner/economics.hpp"
 #include "planner/space/candidates.hpp"
 #include "planner/space/legality.hpp"
+#include "planner/space/score.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -175,4 +176,43 @@ TEST_CASE("a narrower band ties fewer plans") {
   const TimePrediction b = step_with(8_s, Seconds{2.3});
   CHECK(tied(a, b, 0.3));
   CHECK_FALSE(tied(a, b, 0.05));
+}
+
+TEST_CASE("of the recipes of states the one whose best plan gains more than its states cost") {
+  for (const Bytes memory : {12_GiB, 30_GiB, 70_GiB}) {
+    PlanRequest r = small_request();
+    r.max_memory = memory;
+    PlanRequest alone = r;
+    std::optional<double> least;
+    std::string chosen;
+    for (const std::string_view name : r.framework.state_recipes) {
+      if (!name.starts_with("bf16:")) continue;
+      r.recipes.push_back(find_precision(name).value());
+      alone.job.precision = r.recipes.back();
+      const std::optional<ObjectiveKey> key = brute_force(alone);
+      if (!key) continue;
+      const double weighed = key->value * (1 + price_of_states(alone.job.precision));
+      if (least && weighed >= *least) continue;
+      least = weighed;
+      chosen = name;
+    }
+    INFO(memory.in(1_GiB));
+    const SearchResult choice = optimize(r).value();
+    CHECK(choice.request.job.precision.name == chosen);
+    CHECK(objective_key(choice.request, *choice.report.winner()).value *
+              (1 + price_of_states(choice.request.job.precision)) ==
+          *least);
+    CHECK(choice.recipes.size() == 4);
+  }
+}
+
+TEST_CASE("recipes and numbers of GPUs are searched together") {
+  PlanRequest r = small_request();
+  for (const char* name : {"bf16:adam-fp32-master", "bf16:precision-aware"}) {
+    r.recipes.push_back(find_precision(name).value());
+  }
+  r.max_gpus = 8;
+  const SearchResult choice = optimize(r).value();
+  CHECK(choice.recipes.size() == 2);
+  CHECK(choice.counts.size() == 4);
 }

@@ -40,6 +40,23 @@ TEST_CASE("a plan that keeps every rule is legal") {
   CHECK(reason_after([](ParallelPlan&) {}) == "legal");
 }
 
+TEST_CASE("narrow moments need Megatron's distributed optimizer") {
+  const auto at_zero = [](int zero, const char* recipe, const char* framework) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64, framework);
+    r.job.precision = find_precision(recipe).value();
+    ParallelPlan p = legal_plan();
+    p.zero = zero;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    return rejection ? rejection->detail : "";
+  };
+  CHECK(at_zero(0, "bf16:adam-bf16-gradients", "megatron-core").empty());
+  for (const char* narrow : {"bf16:precision-aware", "bf16:adam-bf16-states"}) {
+    INFO(narrow);
+    CHECK(at_zero(0, narrow, "megatron-core").find("distributed optimizer") != std::string::npos);
+    CHECK(at_zero(1, narrow, "megatron-core").empty());
+  }
+}
+
 TEST_CASE("degrees must multiply to the GPUs") {
   CHECK(reason_after([](ParallelPlan& p) { p.dp = p.shard_group = 4; }) == "gpus-mismatch");
 }

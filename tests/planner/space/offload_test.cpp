@@ -54,7 +54,7 @@ TEST_CASE("offloaded states take 16 bytes per parameter of their nodes' memory, 
   p.zero = 1;
   p.offload_optimizer = 1;
   const auto refusal_of = [&] {
-    const auto broken = check_sharding(r.model, r.cluster, r.framework, p);
+    const auto broken = check_sharding(r.model, r.job, r.cluster, r.framework, p);
     return broken ? broken->detail : "";
   };
   CHECK(refusal_of().empty());
