@@ -250,8 +250,11 @@ class CostModel {
   /// microbatch nor the number of GPUs moves.
   [[nodiscard]] Seconds host_network_step() const;
 
-  /// Groups where the plan's rank order puts them.
-  [[nodiscard]] ShardingCosts sharding_costs(const ParallelPlan& plan) const;
+  /// Groups where the plan's rank order puts them. `but_for_experts`: costs of a sharding that
+  /// splits and exchanges nothing but experts in another way; what does not depend on that is taken
+  /// from it. Checked by: tests/costmodel/operators/experts_test.cpp.
+  [[nodiscard]] ShardingCosts sharding_costs(const ParallelPlan& plan,
+                                             const ShardingCosts* but_for_experts = nullptr) const;
   /// The same of all legal plans with this sharding: none of its groups depends on their rank order
   /// (check_rank_order in planner/space/legality.hpp).
   [[nodiscard]] ShardingCosts sharding_costs(LayerSharding sharding) const;

@@ -329,7 +329,8 @@ ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
   return sharding_costs(plan);
 }
 
-ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
+ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
+                                        const ShardingCosts* but_for_experts) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
   // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
@@ -353,13 +354,20 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
       job_,
       calibration_,
       fused ? *fused : framework_};
-  ShardingCosts costs;
-  costs.sharding = sharding;
+  const auto with_experts = [&](ShardingCosts out) {
+    out.sharding = sharding;
+    if (moe_before_.back() > 0) {
+      out.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
+    }
+    return out;
+  };
+  // Prediction modules, which count as part of the head, have experts too.
+  if (but_for_experts != nullptr && model_.prediction_modules == 0) {
+    return with_experts(*but_for_experts);
+  }
+  ShardingCosts costs = with_experts({});
   if (moe_before_.back() < model_.layers) {
     costs.dense = mixed_layer_costs(model_, context, sharding, LayerKind::dense);
-  }
-  if (moe_before_.back() > 0) {
-    costs.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
   }
 
   const OperatorList embedding = embedding_operators(model_, job_, framework_, sharding);

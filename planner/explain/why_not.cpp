@@ -242,7 +242,11 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
     const TimePrediction& ours = winner->prediction.time;
     const TimePrediction& theirs = out.asked->prediction.time;
     out.tied = tied(ours, theirs, request.calibration.time_band);
-    const bool better = objective_key(changed, *out.asked) < objective_key(request, *winner);
+    // What the request allows was searched: with a smaller key it lost by being much slower than
+    // the fastest plan that certainly fits (kMostGivenUp).
+    const bool searched = overlaid(changed.constraints, request.constraints) == changed.constraints;
+    const bool better =
+        !searched && objective_key(changed, *out.asked) < objective_key(request, *winner);
     out.verdict = out.asked->plan == winner->plan ? WhyNot::Verdict::winner
                   : better                        ? WhyNot::Verdict::better
                                                   : WhyNot::Verdict::slower;

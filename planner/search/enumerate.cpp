@@ -9,90 +9,11 @@
 
 #include "core/base/on_all_cores.hpp"
 #include "core/base/saturated_product.hpp"
-#include "costmodel/time/stage_model.hpp"
-#include "planner/search/bounds.hpp"
+#include "planner/search/node_queue.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
 namespace {
-
-/// The degrees of a node without data parallelism, so that there is no ZeRO traffic, and with every
-/// pass of experts beside another.
-ParallelPlan bare_plan(const SearchPoint& point, int pp) {
-  ParallelPlan bare;
-  bare.tp = point.sharding.tp;
-  bare.pp = pp;
-  bare.microbatch = point.sharding.microbatch;
-  bare.cuda_graphs = point.cuda_graphs;
-  return bare;
-}
-
-/// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
-/// data parallelism: the least time of all stages together.
-Seconds least_work(const CostModel& cost_model, const SearchPoint& point,
-                   const ShardingCosts& costs) {
-  const ParallelPlan bare = bare_plan(point, 1);
-  const StageModel model(cost_model, bare, costs);
-  const int layers = cost_model.model().layers;
-  const int moe = cost_model.moe_before(layers);
-  return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
-}
-
-/// The least time of the slowest stage, since a layer is not divided between stages. With
-/// DualPipeV, which is searched only where it is pinned, one stage holds both ends.
-Seconds slowest_stage(const CostModel& cost_model, const SearchPoint& point,
-                      const ShardingCosts& costs, ScheduleKind schedule) {
-  const int pp = point.pp;
-  if (pp == 1) return Seconds{};
-  if (schedule == ScheduleKind::dualpipe) {  // two ranks hold what one of a V of half as many does
-    SearchPoint half = point;
-    half.pp /= 2;
-    return slowest_stage(cost_model, half, costs, ScheduleKind::dualpipe_v);
-  }
-  ParallelPlan bare = bare_plan(point, 2);
-  if (schedule == ScheduleKind::dualpipe_v) {
-    bare.schedule = schedule;
-    bare.vpp = 2;
-  }
-  const StageModel model(cost_model, bare, costs);
-  const int vpp = 2;  // chunks, which leave more choice than one
-  const Seconds most = fullest_stage(cost_model, layer_times(cost_model, model, pp), pp, vpp).total;
-  if (!cost_model.one_kind()) return most;
-  const int moe = cost_model.moe_before(1);
-  const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
-  return std::max(most, least_slowest(cost_model.model().layers, pp, times));
-}
-
-/// The rule of the framework about schedules that the degrees and the schedule of a point break.
-const FrameworkRule* broken_schedule_rule(const SearchContext& context, const SearchPoint& point) {
-  const PlanRequest& request = context.request;
-  return broken_rule(request.framework, RulePart::schedule, request.model,
-                     degrees_of(request, point));
-}
-
-/// least_time over every schedule: the smallest bubble any number of chunks leaves. Nothing where
-/// the request leaves no schedule, or only such as break a rule.
-std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
-                                                 const DegreeNode& node) {
-  SearchPoint open = node.point;
-  std::optional<LeastStep> least;
-  const std::vector<OrderHop> rank_orders = rank_orders_of(context, node);
-  for (const Chunks chunks : chunk_values(context.request, open.pp)) {
-    open.vpp = chunks.vpp;
-    open.schedule = chunks.schedule;
-    if (open.sharding.overlap_ep && broken_schedule_rule(context, open) != nullptr) continue;
-    for (const auto& [order, hop] : rank_orders) {
-      open.rank_order = order;
-      // The largest group hides most.
-      open.microbatch_group = group_values(context.request, open, hop, node.slowest).back();
-      const LeastStep time = least_time(context, open, node, hop);
-      least = least ? LeastStep{std::min(least->assumed, time.assumed),
-                                std::min(least->proved, time.proved)}
-                    : time;
-    }
-  }
-  return least;
-}
 
 /// Dispatchers that a search chooses from.
 constexpr std::array kExchanges = {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep};
@@ -136,6 +57,10 @@ class DegreeEnumerator {
   int tp_ = 1, cp_ = 1;
   std::vector<int> pps_;
   std::map<LayerSharding, Dispatcher> dispatchers_;  ///< the fastest, where none is pinned
+  /// The first costs of shardings that differ in their experts alone.
+  std::map<LayerSharding, const ShardingCosts*> but_for_experts_;
+  /// least_work() of costs and graphs, which no other degree changes.
+  std::map<std::pair<const ShardingCosts*, CudaGraphs>, Seconds> works_;
 };
 
 /// Nothing where the product of the degrees cannot be the number of GPUs.
@@ -301,7 +226,13 @@ const ShardingCosts& DegreeEnumerator::costs_of(const SearchPoint& point) {
     ParallelPlan plan;
     static_cast<LayerSharding&>(plan) = point.sharding;
     plan.cuda_graphs = point.cuda_graphs;
-    costs = space.costs.emplace(key, context_.cost_model.sharding_costs(plan)).first;
+    LayerSharding dense = point.sharding;
+    dense.ep = dense.etp = 1;
+    dense.dispatcher = Dispatcher::alltoall;
+    dense.overlap_ep = dense.overlap_shared = false;
+    const ShardingCosts*& alike = but_for_experts_[dense];
+    costs = space.costs.emplace(key, context_.cost_model.sharding_costs(plan, alike)).first;
+    alike = &costs->second;
     if (request_.constraints.values().offload_modules.empty()) {  // many, and nobody asks for them
       costs->second.dense.offloadable = costs->second.moe.offloadable = {};
     }
@@ -321,25 +252,20 @@ std::optional<Seconds> DegreeEnumerator::add_node(const SearchPoint& point,
   DegreeNode node;
   node.point = point;
   node.costs = &costs_of(point);
-  const ScheduleKind schedule =
-      context_.request.constraints.value_or<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
-  const double copies = schedule == ScheduleKind::dualpipe ? 2 : 1;
-  node.work = copies * least_work(context_.cost_model, point, *node.costs);
+  const auto [work, added] = works_.try_emplace({node.costs, point.cuda_graphs});
+  if (added) work->second = least_work(context_, point, *node.costs);
+  node.work = work->second;
   if (without && node.work >= *without) return node.work;
   const LayerCosts& moe = node.costs->moe;
   const bool hides = moe.alone_forward + moe.alone_backward > Seconds{};
   const bool overlap_pinned = request_.constraints.has<&ParallelPlan::overlap_ep>();
   if (point.sharding.overlap_ep && !hides && !overlap_pinned) return node.work;
   if (context_.recomputes(point).empty()) return node.work;
-  node.slowest = std::max(slowest_stage(context_.cost_model, point, *node.costs, schedule),
-                          node.work / point.pp);
-  const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
-  if (!least) {
-    if (overlap_pinned && point.sharding.overlap_ep) reject_schedule(point);
+  if (overlap_pinned && point.sharding.overlap_ep && !bound_node(context_, node)) {
+    reject_schedule(point);
     return node.work;
   }
-  node.least = least->assumed;
-  node.proved = least->proved;
+  node.least = quick_bound(context_, node);
   space.nodes.push_back(node);
   return node.work;
 }
@@ -384,8 +310,6 @@ DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found) {
     space.nodes.insert(space.nodes.end(), part.space.nodes.begin(), part.space.nodes.end());
     part.space = {};
   }
-  std::stable_sort(space.nodes.begin(), space.nodes.end(),
-                   [](const DegreeNode& a, const DegreeNode& b) { return a.least < b.least; });
   return space;
 }
 

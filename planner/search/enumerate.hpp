@@ -1,4 +1,4 @@
-// Steps 1 and 2 of a search: the degrees that the request leaves open, each with its first bound.
+// Step 1 of a search: the degrees that the request leaves open, with the costs of their layers.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ namespace echelon {
 
 struct DegreeSpace {
   CostsOfShardings costs;         ///< computed once for all nodes that shard a layer alike
-  std::vector<DegreeNode> nodes;  ///< smallest bound first
+  std::vector<DegreeNode> nodes;  ///< with their work, `least` by quick_bound(): node_queue.hpp
 };
 
-/// All degrees that break no rule and leave a schedule. Degrees that break one are rejected once
-/// for all that the rest could be.
+/// All degrees that break no rule. Degrees that break one are rejected once for all that the rest
+/// could be.
 [[nodiscard]] DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found);
 
 }  // namespace echelon

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace echelon {
@@ -45,14 +46,31 @@ void Findings::accept(const SearchPoint& point, const ShardingCosts& costs, Pric
                       std::optional<LayerPartition> partition) {
   ++counts_.priced;
   const auto wanted = [&](Seconds least, Bytes memory) {
-    return context_.whole_front && !front_.dominates(least, memory);
+    return context_.whole_front && !front_dominates(least, memory);
   };
   const PricedPoint& plan = pool.add(point, costs, priced, std::move(partition), wanted);
   if (plan.simulated) front_.add(*plan.simulated, plan.memory);
 }
 
+Findings Findings::fork() const { return Findings(this); }
+
+void Findings::join(Findings&& fork) {
+  proved.join(fork.proved, pool.plans().size());
+  pool.join(std::move(fork.pool));
+  counts_ += fork.counts_;
+  std::ranges::move(fork.pending_, std::back_inserter(pending_));
+  std::ranges::move(fork.unsearched_, std::back_inserter(unsearched_));
+  front_.add(fork.front_);
+  for (const auto& [degrees, entry] : fork.closest_) note_closest(entry);
+  rejected_.add(fork.rejected_);
+}
+
 void Findings::too_large(const TooLargePoint& found) {
   count_too_large();
+  note_closest(found);
+}
+
+void Findings::note_closest(const TooLargePoint& found) {
   const SearchPoint& point = found.point;
   const auto [at, inserted] =
       closest_.try_emplace({point.sharding.tp, point.sharding.cp, point.pp}, found);

@@ -38,6 +38,9 @@ struct UnsearchedPartition {
 class StepMemoryFront {
  public:
   void add(Seconds step, Bytes memory);
+  void add(const StepMemoryFront& other) {
+    for (const auto& [step, memory] : other.points_) add(step, memory);
+  }
   /// Whether some plan found is at least as fast and at least as small.
   [[nodiscard]] bool dominates(Seconds step, Bytes memory) const;
 
@@ -64,6 +67,11 @@ class RejectionTally {
 class Findings {
  public:
   explicit Findings(const SearchContext& context) : pool(context), context_(context) {}
+  /// Findings of their own, of a part of the space, that are judged by these as well: for work on
+  /// several parts at once. These stay as they are until all forks are joined.
+  [[nodiscard]] Findings fork() const;
+  /// Takes what a fork found, as if it had been found here.
+  void join(Findings&& fork);
 
   PlanPool pool;       ///< the plans that fit
   ProvedBound proved;  ///< … and what the others take at least
@@ -88,7 +96,7 @@ class Findings {
   void unsearched(const UnsearchedPartition& open) { unsearched_.push_back(open); }
 
   [[nodiscard]] bool front_dominates(Seconds step, Bytes memory) const {
-    return front_.dominates(step, memory);
+    return front_.dominates(step, memory) || (known_ && known_->front_dominates(step, memory));
   }
   [[nodiscard]] bool found_legal() const {
     return counts_.fitting + counts_.too_large + counts_.bounded > 0;
@@ -108,7 +116,15 @@ class Findings {
     counts_.points += points;
   }
 
+  explicit Findings(const Findings* known)
+      : pool(known->pool.fork()),
+        proved(known->proved.fork()),
+        context_(known->context_),
+        known_(known) {}
+  void note_closest(const TooLargePoint& found);
+
   const SearchContext& context_;
+  const Findings* known_ = nullptr;  ///< of a fork: what it was forked from
   SearchCounts counts_;
   std::vector<PendingPartition> pending_;
   std::vector<UnsearchedPartition> unsearched_;

@@ -1,6 +1,7 @@
 #include "planner/search/plan_pool.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -49,6 +50,28 @@ PlanFamily family_of(const SearchPoint& point) {
 }
 
 PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }
+
+PlanPool PlanPool::fork() const {
+  PlanPool out(context_);
+  out.known_ = this;
+  out.best_ = best_;
+  out.listed_ = listed_;
+  out.fastest_ = fastest_;
+  out.fastest_safe_ = fastest_safe_;
+  out.winner_ = winner_;
+  return out;
+}
+
+void PlanPool::join(PlanPool&& fork) {
+  const auto before = static_cast<int>(partitions_.size());
+  std::ranges::move(fork.partitions_, std::back_inserter(partitions_));
+  simulated_ += fork.simulated_;
+  for (PricedPoint& plan : fork.plans_) {
+    if (plan.partition) *plan.partition += before;
+    plans_.push_back(std::move(plan));
+    if (plans_.back().simulated) note(plans_.back());
+  }
+}
 
 PricedPoint PlanPool::priced_point(const SearchPoint& point, const ShardingCosts& costs,
                                    const Priced& priced, std::optional<LayerPartition> partition) {
@@ -107,7 +130,7 @@ void PlanPool::note(const PricedPoint& found) {
   if (limits_winner(found) && (!fastest_safe_ || handled < *fastest_safe_)) {
     fastest_safe_ = handled;
     winner_.reset();  // some may now be too slow
-    for (const PricedPoint& each : plans_) note_winner(each);
+    note_winners();
   }
   note_winner(found);
   const Seconds expected = found.least_expected();
@@ -126,6 +149,12 @@ void PlanPool::note_winner(const PricedPoint& found) {
   const std::optional<Seconds> most = most_given_up();
   if (found.simulated && (!most || *found.simulated <= *most)) {
     lower(winner_, found.least_expected());
+  }
+}
+
+void PlanPool::note_winners() {
+  for (const PlanPool* pool = this; pool != nullptr; pool = pool->known_) {
+    for (const PricedPoint& each : pool->plans_) note_winner(each);
   }
 }
 

@@ -45,6 +45,11 @@ struct PricedPoint {
 class PlanPool {
  public:
   explicit PlanPool(const SearchContext& context) : context_(context) {}
+  /// An empty pool that judges plans by what `known` has found as well. `known` stays as it is
+  /// until the fork is joined or gone.
+  [[nodiscard]] PlanPool fork() const;
+  /// Takes the plans of a fork, in their order.
+  void join(PlanPool&& fork);
 
   /// A priced plan that fits; it is simulated when it may be the best of its family so far, or the
   /// fastest, or is wanted: `wanted(least step, memory)`. `priced` holds its plan, memory and
@@ -125,12 +130,14 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
   void note_winner(const PricedPoint& found);
+  void note_winners();
   void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                       const std::optional<Seconds>& shortest);
   void settle_winner(const CostsOfShardings& costs);
   void settle_families(const CostsOfShardings& costs);
 
   const SearchContext& context_;
+  const PlanPool* known_ = nullptr;  ///< of a fork: what it was forked from
   std::vector<PricedPoint> plans_;
   std::vector<LayerPartition> partitions_;
   std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans

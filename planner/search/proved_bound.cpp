@@ -4,6 +4,13 @@
 
 namespace echelon {
 
+void ProvedBound::join(const ProvedBound& fork, std::size_t plans) {
+  if (fork.least_) lower_to(*fork.least_);
+  for (const Sole& each : fork.sole_) {
+    sole_.push_back({plans + each.first, plans + each.end, each.expected});
+  }
+}
+
 void ProvedBound::lower_to(Seconds expected) {
   if (may_lower(expected)) least_ = expected;
 }

@@ -15,6 +15,14 @@ namespace echelon {
 /// Checked by: tests/planner/search/proved_bound_test.cpp.
 class ProvedBound {
  public:
+  /// Starts from `known`, but without the points whose plans are in its pool.
+  [[nodiscard]] ProvedBound fork() const {
+    ProvedBound out;
+    out.least_ = least_;
+    return out;
+  }
+  /// Takes what a fork found; its pool's plans follow `plans` others.
+  void join(const ProvedBound& fork, std::size_t plans);
   void lower_to(Seconds expected);
   [[nodiscard]] bool may_lower(Seconds expected) const { return !least_ || expected < *least_; }
   /// A point whose only plans are those of the pool from `first` up to `end`: they count unless

@@ -1,7 +1,7 @@
 // The chain of the five steps of docs/search.md:
 //
 //   1. enumerate   the degrees that break no rule               enumerate.hpp
-//   2. bound       each set of degrees                          enumerate.hpp, bounds.hpp
+//   2. bound       each set of degrees that may be next         node_queue.hpp, bounds.hpp
 //   3. price       best bound first, what can be listed or      visit.hpp, visit_point.hpp,
 //                  lie on the front, with balanced stages       price_point.hpp
 //   4. partition   layers unevenly, where that can be listed    improve_partition.hpp,
@@ -15,9 +15,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "core/base/on_all_cores.hpp"
 #include "planner/search/enumerate.hpp"
 #include "planner/search/improve_partition.hpp"
+#include "planner/search/node_queue.hpp"
 #include "planner/search/rank.hpp"
 #include "planner/search/visit.hpp"
 #include "planner/space/contradictions.hpp"
@@ -25,63 +28,91 @@
 namespace echelon {
 namespace {
 
-constexpr std::size_t kPointsPerCall = 64;  ///< between two calls of Progress
-
-/// How far a step came before it was stopped, or before nothing later could matter.
-struct Walked {
-  std::size_t next = 0;  ///< the first that was not visited
-  bool stopped = false;
-};
-
-/// Step 3.
-Walked visit_all(const SearchContext& context, const std::vector<DegreeNode>& nodes,
-                 Findings& found, const Progress& progress) {
-  Priced work;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (!context.whole_front && !found.pool.matters(nodes[i].least)) return {i};  // nor the rest
-    visit(context, nodes[i], found, work);
-    if (progress && i % kPointsPerCall == kPointsPerCall - 1 &&
-        !progress(static_cast<double>(i) / static_cast<double>(nodes.size()))) {
-      return {i + 1, true};
-    }
-  }
-  return {nodes.size()};
+/// So many pieces of a list are worked on at once. Each is judged by what was known before the
+/// wave, so the answer does not depend on the number of cores; waves grow with what is known.
+std::size_t wave_after(std::size_t done) {
+  constexpr std::size_t kLargest = 32;
+  constexpr std::size_t kOfDone = 8;
+  return std::clamp(done / kOfDone, std::size_t{1}, kLargest);
 }
 
-/// Step 4: best bound first, when the K best are known and their bound is tight.
-Walked partition_all(const SearchContext& context, std::vector<PendingPartition>& pending,
-                     Findings& found, const Progress& progress) {
-  Priced work;
+/// work(i, findings, buffers) for every i below `count`, on all cores, on findings of its own that
+/// are joined in their order.
+template <class Work>
+void run_wave(std::size_t count, Findings& found, const Work& work) {
+  std::vector<std::optional<Findings>> forks(count);
+  on_all_cores(count, [&](std::size_t i) {
+    Priced buffers;
+    forks[i].emplace(found.fork());
+    work(i, *forks[i], buffers);
+  });
+  for (std::optional<Findings>& fork : forks) found.join(*std::move(fork));
+}
+
+/// Step 3. Returns false where it was stopped.
+bool visit_all(const SearchContext& context, NodeQueue& nodes, Findings& found,
+               const Progress& progress) {
+  const auto matters = [&](const DegreeNode* node) {
+    return node != nullptr && (context.whole_front || found.pool.matters(node->least));
+  };
+  while (matters(nodes.front())) {
+    std::vector<const DegreeNode*> wave;
+    const std::size_t most = wave_after(nodes.taken());
+    for (; wave.size() < most && matters(nodes.front()); nodes.pop()) {
+      wave.push_back(nodes.front());
+    }
+    run_wave(wave.size(), found, [&](std::size_t i, Findings& own, Priced& work) {
+      visit(context, *wave[i], own, work);
+    });
+    if (progress &&
+        !progress(static_cast<double>(nodes.taken()) / static_cast<double>(nodes.size()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Step 4: best bound first, when the K best are known and their bound is tight. Returns the first
+/// that was not looked at, where it was stopped; later ones do not matter otherwise.
+std::optional<std::size_t> partition_all(const SearchContext& context,
+                                         std::vector<PendingPartition>& pending, Findings& found,
+                                         const Progress& progress) {
   std::stable_sort(
       pending.begin(), pending.end(),
       [](const PendingPartition& a, const PendingPartition& b) { return a.least < b.least; });
-  for (std::size_t i = 0; i < pending.size(); ++i) {
-    if (!found.pool.matters(pending[i].least)) return {i};
-    if (!found.pool.matters(pending[i].point, pending[i].least, pending[i].weight)) continue;
-    improve_partition(context, pending[i], found, work);
-    if (progress && i % kPointsPerCall == kPointsPerCall - 1 && !progress(1.0)) return {i, true};
+  std::size_t next = 0;
+  while (next < pending.size() && found.pool.matters(pending[next].least)) {
+    std::vector<const PendingPartition*> wave;
+    const std::size_t most = wave_after(next);
+    for (; wave.size() < most && next < pending.size(); ++next) {
+      const PendingPartition& open = pending[next];
+      if (found.pool.matters(open.point, open.least, open.weight)) wave.push_back(&open);
+    }
+    run_wave(wave.size(), found, [&](std::size_t i, Findings& own, Priced& work) {
+      improve_partition(context, *wave[i], own, work);
+    });
+    if (progress && !progress(1.0)) return next;
   }
-  return {pending.size()};
+  return std::nullopt;
 }
 
 /// How much faster an open point could be than the best found: 1 − (best open bound) / (best).
-double open_gap(std::optional<Seconds> best, const std::vector<DegreeNode>& nodes,
-                std::size_t next_node, const std::vector<PendingPartition>& pending,
-                std::size_t next_pending) {
+double open_gap(std::optional<Seconds> best, NodeQueue& nodes,
+                const std::vector<PendingPartition>& pending, std::size_t next_pending) {
   if (!best) return 1;
   double gap = 0;
   const auto open = [&](Seconds least) { gap = std::max(gap, 1 - least / *best); };
-  if (next_node < nodes.size()) open(nodes[next_node].least);
+  if (const DegreeNode* node = nodes.front()) open(node->least);
   for (std::size_t i = next_pending; i < pending.size(); ++i) open(pending[i].least);
   return gap;
 }
 
 /// The same without the assumption of least_of(), of a search that found a plan.
-double proved_gap(const Findings& found, const std::vector<DegreeNode>& nodes,
-                  std::size_t next_node) {
+double proved_gap(const Findings& found, const NodeQueue& nodes) {
   std::optional<Seconds> least = found.proved.least(found.pool);
-  for (std::size_t i = next_node; i < nodes.size(); ++i) {
-    if (nodes[i].point.pp > 1 && (!least || nodes[i].proved < *least)) least = nodes[i].proved;
+  if (const std::optional<Seconds> open = nodes.least_proved();
+      open && (!least || *open < *least)) {
+    least = open;
   }
   const std::optional<Seconds> best = found.pool.best();
   return least && best ? std::max(0.0, 1 - *least / *best) : 0;
@@ -102,23 +133,22 @@ Error no_legal_configuration(const Findings& found) {
 Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& progress) {
   const SearchContext context(request);
   Findings found(context);
-  const DegreeSpace space = enumerate_degrees(context, found);
-  const Walked visited = visit_all(context, space.nodes, found, progress);
+  DegreeSpace space = enumerate_degrees(context, found);
+  NodeQueue nodes(context, std::move(space.nodes));
+  const bool visited = visit_all(context, nodes, found, progress);
   std::vector<PendingPartition> pending = found.take_pending();
-  Walked partitioned;
-  if (!visited.stopped) partitioned = partition_all(context, pending, found, progress);
-  const bool finished = !visited.stopped && !partitioned.stopped;
-  const bool all_visited = visited.next == space.nodes.size();
-  if (finished && all_visited && !found.found_legal()) return no_legal_configuration(found);
+  std::optional<std::size_t> open_from =
+      visited ? partition_all(context, pending, found, progress) : std::optional<std::size_t>(0);
+  if (!open_from && nodes.front() == nullptr && !found.found_legal()) {
+    return no_legal_configuration(found);
+  }
 
   SearchOutcome report = rank(context, found, space.costs);
-  report.exhaustive = finished;
-  if (!finished) {
-    report.gap = open_gap(found.pool.best(), space.nodes, visited.next, pending, partitioned.next);
-  }
+  report.exhaustive = !open_from;
+  if (open_from) report.gap = open_gap(found.pool.best(), nodes, pending, *open_from);
   report.open_splits = found.open_splits();
   for (const OpenSplits& open : report.open_splits) report.gap = std::max(report.gap, open.gap);
-  report.proved_gap = std::max(report.gap, proved_gap(found, space.nodes, visited.next));
+  report.proved_gap = std::max(report.gap, proved_gap(found, nodes));
   return report;
 }
 

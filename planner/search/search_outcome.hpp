@@ -59,6 +59,17 @@ struct SearchCounts {
   std::int64_t priced = 0;     ///< complete predictions (several recompute counts per point)
   std::int64_t simulated = 0;  ///< pipelines that were simulated
   std::int64_t splits = 0;     ///< points whose layers were partitioned by dynamic programming
+
+  SearchCounts& operator+=(const SearchCounts& more) {
+    points += more.points;
+    fitting += more.fitting;
+    too_large += more.too_large;
+    bounded += more.bounded;
+    priced += more.priced;
+    simulated += more.simulated;
+    splits += more.splits;
+    return *this;
+  }
 };
 
 /// Combinations whose layers were split evenly over the stages and not searched for a better split.

@@ -636,19 +636,21 @@ std::optional<Rejection> check_offload(const ModelSpec& model, const Framework& 
 
 std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
   if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
-  const std::string order = fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
+  const auto order = [&] {
+    return fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
+  };
   const bool experts = model.moe.experts > 0;
   if (experts && std::int64_t{p.ep} * p.etp != std::int64_t{p.tp} * p.cp) {
     return Rejection{
         RejectionReason::rank_order,
-        fmt::format("{}: ep {} x etp {} is not tp {} x cp {}", order, p.ep, p.etp, p.tp, p.cp)};
+        fmt::format("{}: ep {} x etp {} is not tp {} x cp {}", order(), p.ep, p.etp, p.tp, p.cp)};
   }
   if (p.cp == 1) return {};
   // Megatron-Core takes cp > 1 where experts fill tp·cp; there dp·cp ranks lie at unequal
   // distances.
   return Rejection{
       RejectionReason::rank_order,
-      fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
+      fmt::format("{}: cp {} {}", order(), p.cp, experts ? "is not priced" : "is not 1")};
 }
 
 bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
