@@ -184,6 +184,16 @@ TEST_CASE("only the timing differs between two runs") {
   CHECK(first == second);
 }
 
+TEST_CASE("one core finds what all cores find") {
+  const Sandbox sandbox;
+  const std::string arguments = " --model mixtral-8x7b --gpus 128 --json";
+  Json all = document(sandbox.shell(sandbox.program() + arguments));
+  Json one = document(sandbox.shell("taskset -c 0 " + sandbox.program() + arguments));
+  all.erase("timing");
+  one.erase("timing");
+  CHECK(all == one);
+}
+
 TEST_CASE("a prediction of the winner's degrees is the winner's prediction") {
   const Sandbox sandbox;
   const Json winner = document(sandbox.plan(kSearchJson + " -o plan.json"))["winner"];

@@ -348,3 +348,55 @@ TEST_CASE("DDP reduces during the backward, a ZeRO-1 without DDP after it") {
   CHECK(exposed(0) < 0.01);  // the last of its buckets
   CHECK(exposed(1) == Approx(1));
 }
+
+TEST_CASE("what does not depend on how experts are split is the same taken from another sharding") {
+  const auto numbers = [](const ShardingCosts& c) {
+    std::vector<double> out;
+    for (const LayerCosts* layer : {&c.dense, &c.moe}) {
+      for (const PassCosts* pass : {&layer->forward, &layer->backward}) {
+        out.push_back(pass->total().in(kSecond));
+        out.push_back(pass->exposed[Axis::ep].in(kSecond));
+      }
+      for (const Bytes bytes : {layer->saved, layer->saved_selective, layer->transient}) {
+        out.push_back(bytes.in(kByte));
+      }
+      for (const RecomputedPart& part : layer->modules) out.push_back(part.freed.in(kByte));
+      out.push_back(layer->parameters + layer->experts);
+      out.push_back((layer->alone_forward + layer->alone_backward).in(kSecond));
+    }
+    for (const PassCosts* pass :
+         {&c.embedding_forward, &c.embedding_backward, &c.head_forward, &c.head_backward}) {
+      out.push_back(pass->total().in(kSecond));
+    }
+    for (const Bytes bytes : {c.layer_input, c.embedding_saved, c.head_saved, c.head_transient}) {
+      out.push_back(bytes.in(kByte));
+    }
+    for (const double count : {c.embedding_parameters, c.head_parameters, c.head_experts}) {
+      out.push_back(count);
+    }
+    return out;
+  };
+  for (const char* name : {"deepseek-v3", "mixtral-8x7b", "llama4-maverick"}) {
+    INFO(name);
+    const Mixture s = mixture(name);
+    const CostModel cost_model = s.cost_model();
+    ParallelPlan first;
+    first.tp = 2;
+    first.sequence_parallel = true;
+    const ShardingCosts known = cost_model.sharding_costs(first);
+    for (const int ep : {1, 2, 8}) {
+      for (const bool overlap : {false, true}) {
+        for (const CudaGraphs graphs : {CudaGraphs::none, CudaGraphs::full_iteration}) {
+          ParallelPlan plan = first;
+          plan.ep = ep;
+          plan.overlap_ep = overlap && ep > 1;
+          plan.cuda_graphs = graphs;
+          plan.dispatcher = overlap ? Dispatcher::deepep : Dispatcher::alltoall;
+          const ShardingCosts own = cost_model.sharding_costs(plan);
+          CHECK(numbers(cost_model.sharding_costs(plan, &known)) == numbers(own));
+          CHECK(cost_model.sharding_costs(plan, &known).sharding == own.sharding);
+        }
+      }
+    }
+  }
+}
