@@ -57,12 +57,12 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     // Of all fractions the whole needs least recomputation: known from the point itself.
     if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, 1)), weight))
       return false;
-    const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
-    if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
     // The same for every fraction.
     if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {
       return false;
     }
+    const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
+    if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
     EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
     if (!partition_may_win(context.cost_model, work.plan, costs, limit,
                            found.pool.bound_of(point, weight), context.recomputes(point),

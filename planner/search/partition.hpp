@@ -40,6 +40,7 @@ struct LeastRecomputation {
   int full = 0;
   std::optional<RecomputePolicy> selective{};
   bool whole = true;  ///< whole layers may be recomputed; else only the policy counts
+  bool operator==(const LeastRecomputation&) const = default;
 };
 
 /// False when no partition that takes less than `bound` fits, whichever of `policies` it recomputes

@@ -194,6 +194,14 @@ LeastRecomputation NeededRecomputation::of(int zero, double offload) {
   for (const Known& known : known_) {
     if (known.zero == zero && known.offload == offload) return known.least;
   }
+  // Memory falls as the offloaded part grows: what none and all of it need alike, every part does.
+  if (offload > 0 && offload < 1) {
+    const LeastRecomputation most = of(zero, 0);
+    if (const LeastRecomputation least = of(zero, 1); most == least) {
+      known_.push_back({zero, offload, least});
+      return least;
+    }
+  }
   SearchPoint point = node_.point;
   point.schedule = ScheduleKind::one_f_one_b;
   point.vpp = 1;
