@@ -1,13 +1,15 @@
 #!/bin/sh
 # scripts/anchors.sh [PLAN]: the table of docs/anchors.md: predictions for plans tuned by experts, and
-# the winners of our own search for the same model, machine and batch. PLAN is the program (default:
-# ./plan). Markdown on standard output.
+# the winners of our own search for the same model, machine and batch; below it a sentence on each
+# difference. PLAN is the program (default: ./plan). Markdown on standard output.
 set -eu
 here=$(dirname -- "$(readlink -f -- "$0")")/..
 plan=${1:-$here/plan}
 case $plan in /*) ;; *) plan=$PWD/$plan ;; esac
 cd "$here"
 export COLUMNS=160 PLAN_NO_INSTALL=1
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
 
 # field NAME: the text of line NAME in the output of `plan ... -q` on stdin, continuation lines joined.
 field() {
@@ -31,7 +33,7 @@ figures() {
 # anchor NAME | JOB FLAGS | PLAN FLAGS (- for none published) | PUBLISHED
 anchor() {
   # shellcheck disable=SC2086  # flags are words
-  set -- "$1" "$2" "$3" "$4" "$("$plan" search $2 -q --no-config 2>&1 || true)"
+  set -- "$1" "$2" "$3" "$4" "$(rm -f "$work"/*.json; "$plan" search $2 -q --no-config -o "$work/ours.json" 2>&1 || true)"
   ours="$(printf '%s\n' "$5" | field 'best plan' | tr -d '|')"
   case $ours in
   '') ours=$(printf '%s\n' "$5" | head -n 2 | tr '\n' ' ') ;;
@@ -41,13 +43,18 @@ anchor() {
     theirs='–'
   else
     # shellcheck disable=SC2086
-    answer=$("$plan" predict $2 $3 -q --no-config 2>&1 || true)
+    answer=$("$plan" predict $2 $3 -q --no-config -o "$work/theirs.json" 2>&1 || true)
     case $answer in
     plan:*) theirs="not legal here: $(printf '%s\n' "$answer" | head -n 1 | sed 's/^plan: //')" ;;
     *) theirs=$(figures "$answer") ;;
     esac
   fi
   printf '| %s | `%s` | `%s` | %s | %s | %s |\n' "$1" "$2" "$3" "$4" "$theirs" "$ours"
+  if [ -f "$work/ours.json" ] && [ -f "$work/theirs.json" ]; then
+    "$plan" compare "$work/theirs.json" "$work/ours.json" --json |
+      scripts/anchor_difference.py "$1" >>"$work/differences" || true
+    echo >>"$work/differences"
+  fi
 }
 
 printf '| run | job | plan | published | that plan, predicted | our winner |\n|---|---|---|---|---|---|\n'
@@ -115,3 +122,5 @@ anchor '70B, 64 H100' '--model llama3-70b --gpus 64 --seq 8192 --global-batch 25
 anchor '70B, 256 H100' '--model 70b --gpus 256 --seq 4096 --global-batch 1024' '--tp 4 --pp 4 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '–'
 anchor '7B, 64 H100' '--model 7b --gpus 64 --seq 4096 --global-batch 1024' '--microbatch 1 --zero 1' '–'
 anchor 'Mixtral 8x7B, 64' "--model mixtral-8x7b --gpus 64 --global-batch 256 $bridge" '--pp 4 --ep 8 --microbatch 1 --zero 1' '–'
+printf '\n'
+cat "$work/differences"
