@@ -407,6 +407,7 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
   std::vector<RecomputePolicy> values{Recompute::none};
   if (!request.framework.recompute_modules.empty()) {
     for (const RecomputeModules& modules : module_chain(cost_model)) {
+      if (!request.module_sets) break;
       if (inside_experts && modules.contains(RecomputeModule::moe)) continue;
       values.emplace_back(Recompute::selective, modules);
     }
