@@ -20,8 +20,14 @@ namespace {
 
 struct Restrictable {
   std::string_view flag;
-  std::string_view unused;  ///< the value of a plan that does not use it
+  /// The value of a plan that does not use it; empty where no flag says so: see kOverlapOfExperts.
+  std::string_view unused;
 };
+
+/// Every overlap of a plan is named by one flag, and to leave out one must not choose the others.
+constexpr std::string_view kOverlapOfExperts = "overlap-ep";
+/// Nothing recomputed and whole layers stay free.
+constexpr std::string_view kModuleSets = "recompute-modules";
 
 /// The degrees of a plan: --allow takes only them.
 std::vector<Restrictable> axes() {
@@ -39,7 +45,13 @@ std::vector<Restrictable> axes_and_techniques() {
                                         {"sequence-parallel", "false"},
                                         {"zero", "0"},
                                         {"recompute", "none"},
-                                        {"offload", "optimizer=0"}}) {
+                                        {kModuleSets, ""},
+                                        {"offload", "optimizer=0"},
+                                        {"cp-comm", "p2p"},
+                                        {"rank-order", "tp-cp-ep-dp-pp"},
+                                        {"dispatcher", "alltoall"},
+                                        {kOverlapOfExperts, ""},
+                                        {"cuda-graphs", "none"}}) {
     out.push_back(technique);
   }
   return out;
@@ -71,17 +83,39 @@ Result<std::vector<std::string>> names_in(const Setting& setting,
   }
 }
 
+/// Whether the list "dp,pp" names `one`.
+bool named(std::string_view list, std::string_view one) {
+  while (true) {
+    const std::string_view first = list.substr(0, list.find(','));
+    if (first == one) return true;
+    if (first.size() == list.size()) return false;
+    list.remove_prefix(first.size() + 1);
+  }
+}
+
 /// Sets `what` to its unused value; errors name the restriction, which was given at `where`.
 Status leave_out(const Restrictable& what, const std::string& where, Settings& settings) {
-  const Setting* given = settings.find(what.flag);
+  const bool overlap = what.flag == kOverlapOfExperts;
+  const Setting* given = settings.find(overlap ? "overlap" : what.flag);
+  if (what.flag == kModuleSets && given == nullptr) {
+    const Setting* policy = settings.find("recompute");
+    if (policy != nullptr && policy->value.starts_with("selective:")) given = policy;
+  }
+  if (overlap && given != nullptr && !named(given->value, "ep")) return Done{};
   if (given != nullptr && given->value != what.unused) {
     return input_error(
         given->where,
         fmt::format("{}, while {} leaves {} out", in_quotes(given->value), where, what.flag),
         "one of the two");
   }
-  if (given == nullptr) settings.set(what.flag, {std::string(what.unused), where});
+  if (given == nullptr && !what.unused.empty())
+    settings.set(what.flag, {std::string(what.unused), where});
   return Done{};
+}
+
+bool forbids(const Settings& settings, std::string_view what) {
+  const Setting* forbid = settings.find("forbid");
+  return forbid != nullptr && named(forbid->value, what);
 }
 
 }  // namespace
@@ -124,7 +158,13 @@ Result<Settings> with_restrictions(Settings settings) {
 Result<PlanConstraints> search_constraints_of(const Settings& settings) {
   const Result<Settings> restricted = with_restrictions(settings);
   if (!restricted) return restricted.error();
-  return constraints_of(*restricted);
+  Result<PlanConstraints> constraints = constraints_of(*restricted);
+  if (constraints && forbids(settings, kOverlapOfExperts)) {
+    constraints->pin<&ParallelPlan::overlap_ep>(false);
+  }
+  return constraints;
 }
+
+bool forbids_module_sets(const Settings& settings) { return forbids(settings, kModuleSets); }
 
 }  // namespace echelon::cli

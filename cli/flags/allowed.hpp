@@ -19,5 +19,7 @@ namespace echelon::cli {
 
 /// constraints_of() the settings after restrictions.
 [[nodiscard]] Result<PlanConstraints> search_constraints_of(const Settings& settings);
+/// Whether --forbid names recompute-modules, which no single value of a flag leaves out.
+[[nodiscard]] bool forbids_module_sets(const Settings& settings);
 
 }  // namespace echelon::cli

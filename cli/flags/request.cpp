@@ -104,6 +104,7 @@ Status read_search(const Settings& settings, PlanRequest& request) {
     if (!preference) return preference.error();
     request.preference = *preference;
   }
+  request.module_sets = !forbids_module_sets(settings);
   const auto read_switch = [&](const char* flag, bool& value) -> Status {
     const Setting* setting = settings.find(flag);
     if (setting == nullptr) return Done{};

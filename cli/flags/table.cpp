@@ -117,7 +117,8 @@ const std::vector<Flag>& flag_table() {
        false, names_to_allow()},
       {"forbid", "LIST",
        "axes and techniques the search must not use: degrees, vpp, sequence-parallel, zero, "
-       "recompute, offload",
+       "recompute, recompute-modules, offload, cp-comm (a2a), rank-order (tp-cp-ep-pp-dp), "
+       "dispatcher (others than alltoall), overlap-ep, cuda-graphs",
        kSearch, true, false, names_to_forbid()},
       // Explanation
       {"failure", "DIR",

@@ -220,14 +220,11 @@ std::optional<Seconds> PlanPool::bound_of(const SearchPoint& point, double weigh
 
 std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step, double weight,
                                           Bytes reserved) const {
-  constexpr double kLeastGain = 1e-3;  // of the expected step
   const PlanRequest& request = context_.request;
   const std::optional<double> now = fit_probability(request, reserved);
   const double risk = risk_factor(request.preference);
-  if (!now || risk == 0 || risk * (1 - *now) < kLeastGain) return std::nullopt;
-  // Stages that recompute on their own trade memory for time almost continuously: in larger steps.
-  const bool fine = request.framework.per_stage_recompute;
-  double wanted = *now + (fine ? (1 - *now) / 3 : kLeastGain / risk);
+  if (!now || risk * (1 - *now) < kRounding) return std::nullopt;
+  double wanted = *now;
   const std::optional<Seconds> of_family = most_expected(point);
   if (const std::optional<Seconds> most = longest(point, weight); most && step > *most) {
     return std::nullopt;
@@ -241,7 +238,7 @@ std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step
     wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
   }
   if (wanted >= 1) return std::nullopt;
-  return memory_limit(request, wanted);
+  return std::min(memory_limit(request, wanted), reserved - 1_B);
 }
 
 void PlanPool::fill(const PricedPoint& priced, ParallelPlan& plan) const {

@@ -77,8 +77,7 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const;
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
-  /// where none would, or not by a thousandth of the expected step (where stages recompute on their
-  /// own: a third of the risk).
+  /// where none would. Exact: what it leaves out has no less an expected step than a plan found.
   [[nodiscard]] std::optional<Bytes> next_limit(const SearchPoint& point, Seconds step,
                                                 double weight, Bytes reserved) const;
   /// The same for plans of the point of the plan added last, that need less memory than it.

@@ -384,6 +384,10 @@ std::vector<double> offload_values(const PlanRequest& request, int zero) {
   return {0.0};
 }
 
+bool selective_frees_more(const Framework& framework) {
+  return framework.selective_per_operator || framework.remakes_pointwise;
+}
+
 std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
                                               const CostModel& cost_model) {
   using P = ParallelPlan;
@@ -403,12 +407,11 @@ std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
   std::vector<RecomputePolicy> values{Recompute::none};
   if (!request.framework.recompute_modules.empty()) {
     for (const RecomputeModules& modules : module_chain(cost_model)) {
+      if (!request.module_sets) break;
       if (inside_experts && modules.contains(RecomputeModule::moe)) continue;
       values.emplace_back(Recompute::selective, modules);
     }
-  } else if (!request.job.flash_attention) {
-    // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp,
-    // 4 bytes per head and token, for the price of another attention forward.
+  } else if (!request.job.flash_attention || selective_frees_more(request.framework)) {
     values.emplace_back(Recompute::selective);
     if (request.framework.mixed_recompute && offloaded.empty())
       values.emplace_back(Recompute::mixed);

@@ -96,6 +96,10 @@ inline constexpr double kExposedShare = 0.01;
 [[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
                                                        const SearchPoint& point);
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
+/// Whether the framework's own selective recomputation frees more than attention's scores: with
+/// flash attention, which keeps none, the others would free only the log-sum-exp, 4 bytes per head
+/// and token, for the price of another attention forward.
+[[nodiscard]] bool selective_frees_more(const Framework& framework);
 /// The last one, with every layer recomputed, needs least memory. Sets of modules by rising time.
 [[nodiscard]] std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
                                                             const CostModel& cost_model);

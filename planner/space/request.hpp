@@ -30,6 +30,7 @@ struct PlanRequest {
   int top = 5;
   Preference preference = Preference::balanced;
   bool exhaustive = false;  ///< price every point instead of bounding
+  bool module_sets = true;  ///< sets of recomputed modules are searched, where none is pinned
   /// Look for the whole Pareto front of (time, memory), whose plans mostly cannot win; else the
   /// front is that of the plans priced. Objective::memory_headroom looks for it always.
   bool whole_front = false;

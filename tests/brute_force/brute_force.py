@@ -3,14 +3,21 @@
 
     brute_force.py PLAN [--by WHAT] [--calls N] [--jobs N] [--space NAME] [--all]
 
-PLAN is the program; nothing of its source is used. Each of the twelve spaces below is a job with
+PLAN is the program; nothing of its source is used. Each of the spaces below is a job with
 some axes pinned. The rest are enumerated here, by loops that know only what divides what: degrees,
 expert grids, microbatches, chunks, sequence parallelism, ZeRO stages, shard groups, rank orders,
-offload; under megatron-core with experts also dispatchers, overlap of their exchange, CUDA graphs of
-layers. A plan that is faster than the winner with nothing recomputed, but does not fit, is priced
+offload (in some spaces in parts), larger groups of microbatches in one, DualPipe and DualPipeV where
+they are pinned; under megatron-core with experts also dispatchers, overlap of their exchange, CUDA
+graphs of layers. A plan that is faster than the winner with nothing recomputed, but does not fit, is priced
 again with the fewest recomputed layers that fit (bisection), for recomputing more is never faster,
-and experts under megatron-core with the modules that free most for their time: norm and activation.
+and under megatron-core with the modules that free most for their time: the norms, of experts then
+also the activation.
 The fastest plans with several stages also try other layers per stage, one layer at a time.
+
+Then each technique is forbidden in turn (--forbid): the winner must not use it, and no plan tried
+that does not use it may be faster. A plan whose step is more than 4 % shorter than its closed form is
+outside the assumptions of the certificate: it is counted, and fails only where it lies below the gap
+that is proved without them.
 
 --by says what "faster" compares:
     closed-form  the step by the closed form of the pipeline
@@ -40,6 +47,8 @@ import typing
 RISK = 2  # of --prefer balanced
 SAFE = 0.9
 MOST_GIVEN_UP = 0.03
+EXPOSED_SHARE = 0.01
+CLOSED_FORM_EXCESS = 0.04  # a search assumes that no step is shorter than its closed form by more
 PRICES = {  # of unusual features, as docs/search.md names them: shares of the step
     "unequal-chunks": 0.005, "own-layout": 0.002, "many-chunks": 0.002, "zero-group": 0.003,
     "offload": 0.015, "crosses-domains": 0.01, "fsdp-with-tp": 0.005, "pp-inside-dp": 0.005,
@@ -56,18 +65,26 @@ MIXTURE = {**DENSE, "architectures": ["MixtralForCausalLM"], "model_type": "mixt
            "intermediate_size": 5632, "num_attention_heads": 16, "num_key_value_heads": 4}
 
 
-class Space:
-    """One job: what both programs are asked, and which values of the open axes are tried here (those
-    of offload also bind the search: a part of the optimizer is faster and no value it tries)."""
+WHOLE_AND_NONE = (0, 1)
+FIFTHS = (0, 0.2, 0.4, 0.6, 0.8, 1)  # parts of the optimizer that a search may offload
 
-    def __init__(self, name, model, gpus, batch, flags, pins=None, stack="megatron-core", **axes):
+
+class Space:
+    """One job: what both programs are asked, and which values of the open axes are tried here (where
+    all fifths of offload are not tried, its values also bind the search: `bound`)."""
+
+    def __init__(self, name, model, gpus, batch, flags, pins=None, stack="megatron-core",
+                 groups=False, **axes):
         self.name, self.model, self.gpus, self.batch = name, model, gpus, batch
         self.stack, self.pins = stack, pins or {}
         self.file = ""  # of the model
         self.layers = model["num_hidden_layers"]
         self.experts = model.get("num_local_experts", 0)
-        # Recomputed in place of whole layers; an MLP costs more per byte than these.
-        self.modules = "layernorm,moe_act" if stack == "megatron-core" and self.experts else ""
+        self.groups = groups  # also larger groups of microbatches than the smallest
+        # Recomputed in place of whole layers: those that free most for their time, one by one.
+        self.modules = []
+        if stack == "megatron-core":
+            self.modules = ["layernorm"] + (["layernorm,moe_act"] if self.experts else [])
         self.axes = {**{axis: [value] for axis, value in self.pins.items()}, **axes}
         self.flags = ["--gpus", str(gpus), "--global-batch", str(batch), "--framework", stack,
                       *flags.split()]
@@ -105,6 +122,16 @@ SPACES = [
           pp=[1, 2], vpp=[1], microbatch=[1, 2]),
     Space("llm-foundry", DENSE, 16, 32, "--seq 4096 --cluster dgx-a100 --max-memory 30GiB",
           {"cp": 1}, "llm-foundry", tp=[1, 2], pp=[1, 2], vpp=[1, 2], offload=[0]),
+    Space("offload in parts", DENSE, 4, 8, "--seq 4096 --cluster dgx-a100 --max-memory 20GiB",
+          {"cp": 1, "microbatch": 1}, zero=[1], offload=FIFTHS),
+    Space("groups of microbatches", changed(DENSE, num_hidden_layers=12), 8, 16,
+          "--seq 2048 --cluster l40s --max-memory 24GiB", {"cp": 1, "tp": 1, "microbatch": 1},
+          groups=True, zero=[0, 1], offload=[0]),
+    Space("dualpipev", changed(DENSE, num_hidden_layers=16), 8, 16,
+          "--seq 4096 --cluster dgx-h100", {"cp": 1, "schedule": "dualpipev"}, "torchtitan",
+          zero=[0, 2]),
+    Space("dualpipe", changed(DENSE, num_hidden_layers=16), 8, 16,
+          "--seq 4096 --cluster dgx-h100", {"cp": 1, "schedule": "dualpipe"}, "hai-llm"),
 ]
 
 
@@ -142,7 +169,7 @@ def inside(space, at):
 
 def kernels(space, cut, vpp):
     """How experts' tokens travel, what runs beside that, and whether layers are replayed as graphs."""
-    if not space.modules:
+    if not space.experts or space.stack != "megatron-core":
         yield {}
         return
     overlaps = "dp,pp" if vpp > 1 else "dp"
@@ -155,8 +182,11 @@ def kernels(space, cut, vpp):
 
 def chunks(space, at):
     """Model chunks per stage and microbatches per group: a group holds pp or more, the last one too
-    if it is smaller. Larger groups than the smallest are not tried: they hide messages, which a
-    search ignores below one percent of the step."""
+    if it is smaller. Larger groups than the smallest are tried in some spaces: they hide messages,
+    which a search ignores below one percent of the step."""
+    if space.pins.get("schedule", "").startswith("dualpipe"):
+        yield 2, 1
+        return
     yield 1, 1
     microbatches = space.batch // (at["dp"] * at["microbatch"])
     fill = [group for group in range(at["pp"], microbatches + 1)
@@ -165,18 +195,20 @@ def chunks(space, at):
         fill = [group for group in fill if group == at["pp"]]
     if at["pp"] > 1 and fill:
         for vpp in range(2, (space.layers + 2) // at["pp"] + 1):
-            yield vpp, fill[0]
+            for group in fill if space.groups else fill[:1]:
+                yield vpp, group
 
 
 def plans(space):
     """Every plan of the space with balanced layers and nothing recomputed, as flags."""
+    pinned = {name: space.pins[name] for name in ("schedule",) if name in space.pins}
     for at in degrees(space):
         data = at["dp"] * at["cp"]
         for cut, zero in itertools.product(inside(space, at), range(4)):
             if not space.tries({"zero": zero}):
                 continue
             groups = [g for g in divisors(data) if g > 1 or data == 1] if zero else [data]
-            offloads = space.axes.get("offload", (0, 1)) if zero else (0,)
+            offloads = space.axes.get("offload", WHOLE_AND_NONE) if zero else (0,)
             orders = (("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp") if at["pp"] > 1 and at["dp"] > 1
                       else ("tp-cp-ep-dp-pp",))
             for (vpp, turn), group, offload, order in itertools.product(chunks(space, cut), groups,
@@ -184,7 +216,7 @@ def plans(space):
                 if not space.tries({"vpp": vpp}):
                     continue
                 for kernel in kernels(space, cut, vpp):
-                    yield {**cut, "vpp": vpp, "microbatch-group-size": turn, "zero": zero,
+                    yield {**cut, **pinned, "vpp": vpp, "microbatch-group-size": turn, "zero": zero,
                            "zero-group-size": group, "rank-order": order,
                            "offload": f"optimizer={offload}", **kernel}
 
@@ -206,6 +238,9 @@ class Priced(typing.NamedTuple):
     step: float   # lower bound of it, in seconds; recomputing more never shortens it
     safe: bool    # fits with a probability of at least SAFE
     layers: list  # per stage
+    plan: dict    # as the program prints it
+    assumed: bool  # the step is not much shorter than its closed form
+    gap: float = 0  # of a winner: what the search proves without assumptions
 
 
 class Program:
@@ -246,7 +281,8 @@ class Program:
             value *= 1 + RISK * (1 - chance)
             value *= 1 + sum(PRICES[name] for name in candidate["unusual"])
         return Priced(candidate["fits"], value, step, candidate["fits"] and chance >= SAFE,
-                      candidate["plan"]["layers_per_stage"])
+                      candidate["plan"]["layers_per_stage"], candidate["plan"],
+                      step >= closed_form * (1 - CLOSED_FORM_EXCESS))
 
     def price(self, space, plan):
         """Priced, or None where the plan breaks a rule."""
@@ -300,8 +336,8 @@ def improve(program, space, plan, priced, limit):
         return plan, priced
     if priced.fits and program.by != "expected":
         return None
-    if space.modules:
-        one = {**plan, "recompute": "selective:" + space.modules}
+    for modules in space.modules:
+        one = {**plan, "recompute": "selective:" + modules}
         tried = program.price(space, one)
         if tried and tried.fits and tried.value < limit:
             return one, tried
@@ -340,7 +376,7 @@ def winner_of(program, space, more=()):
     """Priced winner, the steps of all plans of the answer that surely fit, and what is wrong with
     the winner: its plan file must be priced the same. The winner is None where nothing fits."""
     pins = flags_of(space.pins)
-    if "offload" in space.axes:
+    if space.axes.get("offload") == [0]:
         pins += ["--offload", "optimizer=0"]
     file = space.file + ".plan"
     code, answer = program.run("search", space, [*pins, *more, *program.search_flags, "--top", "1",
@@ -351,7 +387,7 @@ def winner_of(program, space, more=()):
         sys.exit(f"{space.name}: {answer}")
     if answer["winner"] is None:
         return None, [], []
-    winner = program.priced(answer["winner"])
+    winner = program.priced(answer["winner"])._replace(gap=answer["certificate"]["gap"])
     others = [answer["winner"], *answer["candidates"], answer.get("fastest") or answer["winner"]]
     safe = [each.step for each in map(program.priced, others) if each.safe]
     code, again = program.run_alone("predict", file)
@@ -384,6 +420,57 @@ def better_plans(program, space, tried, priced, limit):
     return found
 
 
+# What --forbid takes, and whether a plan as the program prints it uses it.
+RESTRICTIONS = {
+    **{axis: (lambda plan, axis=axis: plan.get(axis, 1) > 1) for axis in ("tp", "pp", "cp", "ep")},
+    "vpp": lambda plan: plan.get("vpp", 1) > 1,
+    "sequence-parallel": lambda plan: bool(plan.get("sequence_parallel")),
+    "zero": lambda plan: plan["zero"] > 0,
+    "recompute": lambda plan: plan["recompute"] != "none",
+    "recompute-modules": lambda plan: bool(plan.get("recompute_modules")),
+    "offload": lambda plan: bool(plan.get("offload")),
+    "cp-comm": lambda plan: plan.get("cp_comm", "p2p") != "p2p",
+    "rank-order": lambda plan: plan.get("rank_order", "tp-cp-ep-dp-pp") != "tp-cp-ep-dp-pp",
+    "dispatcher": lambda plan: plan.get("dispatcher", "alltoall") != "alltoall",
+    "overlap-ep": lambda plan: "ep" in plan.get("overlap", ()),
+    "cuda-graphs": lambda plan: plan.get("cuda_graphs", "none") != "none",
+}
+
+
+def check_restrictions(program, space, tried, priced):
+    """What is wrong with the winners without one technique each: it must not be in them, and no plan
+    tried without it may be faster."""
+    wrong = []
+    for name, uses in RESTRICTIONS.items():
+        if name in space.pins or (name == "vpp" and "schedule" in space.pins):
+            continue
+        winner, _, more_wrong = winner_of(program, space, ["--forbid", name])
+        wrong += more_wrong
+        if winner and uses(winner.plan):
+            wrong.append(f"the winner uses {name} under --forbid {name}")
+        if program.by == "expected":  # plans without it also limit the winner's step
+            continue
+        limit = winner.value * (1 - 1e-9) if winner else float("inf")
+        open_plans = [(plan, result) for plan, result in zip(tried, priced)
+                      if result and result.assumed and not uses(result.plan)]
+        for plan, result in open_plans:
+            if result.fits and below(space, plan, result.value, limit):
+                wrong.append(f"{result.value * 1e3:.2f} ms without {name}, winner "
+                             f"{limit * 1e3:.2f}: predict {' '.join(flags_of(plan))}")
+                break
+    return wrong
+
+
+def below(space, plan, value, limit):
+    """Whether a plan beats the limit; with a larger group of microbatches by more than the share of
+    exposed messages that a search ignores."""
+    microbatches = space.batch // (plan["dp"] * plan["microbatch"])
+    smallest = plan["microbatch-group-size"] == 1 or not any(
+        microbatches % group == 0 or microbatches % group >= plan["pp"]
+        for group in range(plan["pp"], plan["microbatch-group-size"]))
+    return value < limit * (1 if smallest else 1 - EXPOSED_SHARE)
+
+
 def check(program, space, calls):
     """Counts what is wrong with the winner and the plans that beat it."""
     winner, safe, wrong = winner_of(program, space)
@@ -406,8 +493,16 @@ def check(program, space, calls):
         safe += [result.step for _, result in found if result.safe]
         longest = min(safe, default=float("inf")) * (1 + MOST_GIVEN_UP)
         found = [(plan, result) for plan, result in found if result.step <= longest]
+    found = [(plan, result) for plan, result in found if below(space, plan, result.value, limit)]
+    outside = [result for _, result in found if not result.assumed]
+    found = [(plan, result) for plan, result in found if result.assumed]
+    gap = winner.gap if winner else 0
+    wrong += [f"{result.value * 1e3:.2f} ms, below the proved gap of {gap}: {result.plan}"
+              for result in outside if result.value < (1 - gap) * limit]
+    wrong += check_restrictions(program, space, tried, priced)
     print(f"{space.name}: {len(tried)} of {len(every)} plans, {legal} legal, winner "
-          f"{best * 1e3:.2f} ms, {len(found)} faster", flush=True)
+          f"{best * 1e3:.2f} ms, {len(found)} faster, {len(outside)} outside the assumptions",
+          flush=True)
     for plan, faster in sorted(found, key=lambda better: better[1].value)[:3]:
         print(f"  {faster.value * 1e3:.2f} ms ({(faster.value / best - 1) * 100:.2f} %): predict "
               f"{' '.join(space.flags)} {' '.join(flags_of(plan))}")

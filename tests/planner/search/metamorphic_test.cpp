@@ -262,9 +262,10 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       if (plan.dispatcher == Dispatcher::allgather) return false;
       // Nor a graph of a whole step of experts.
       if (plan.cuda_graphs == CudaGraphs::full_iteration && r.model.moe.experts > 0) return false;
-      // With flash attention a search does not try it: all but one framework gain nothing by it.
+      // With flash attention a search tries it only where it frees more than attention's scores.
       // Where the framework has modules, the policy without any is no choice either.
-      const bool tried = !r.job.flash_attention && r.framework.recompute_modules.empty();
+      const bool frees = !r.job.flash_attention || selective_frees_more(r.framework);
+      const bool tried = frees && r.framework.recompute_modules.empty();
       return known.ok() && !(field.is(&ParallelPlan::recompute) && !tried &&
                              plan.recompute == Recompute::selective);
     }
