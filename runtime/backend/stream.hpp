@@ -8,6 +8,20 @@
 
 namespace echelon {
 
+/// The stream of the collectives that run beside the kernels of a queue, where the device has one.
+class SideStream {
+ public:
+  using Mark = int;
+  virtual ~SideStream() = default;
+  /// Collectives called from here on wait for the work that the queue has until now.
+  virtual void fork() = 0;
+  /// A place behind the collectives called until now. At most kOpenMarks are to be joined.
+  [[nodiscard]] virtual Mark mark() = 0;
+  /// Work enqueued on the queue from here on waits for the collectives before the mark.
+  virtual void join(Mark mark) = 0;
+  static constexpr int kOpenMarks = 4;
+};
+
 /// Work runs in the order of the calls: immediately if the calling thread executes it (CPUs), later
 /// if the device has queues of its own (a CUDA stream). Used by one thread at a time.
 class Stream {
@@ -28,6 +42,9 @@ class Stream {
   /// Within::peers, a share of the part that was started last. With queues of a device's own the
   /// thread does not wait.
   virtual void waited(Within /*part*/, Seconds /*time*/) {}
+
+  /// Null: the calling thread executes collectives when they are called.
+  [[nodiscard]] virtual SideStream* side() = 0;
 
   /// Copies from host memory, which may be reused when the call returns.
   virtual void upload(const void* from, void* to, std::int64_t bytes) = 0;

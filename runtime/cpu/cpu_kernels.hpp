@@ -17,6 +17,7 @@ class CpuKernels : public Kernels<T> {
   void start(Within part) override;
   void stop() override;
   void waited(Within part, Seconds time) override;
+  [[nodiscard]] SideStream* side() override { return nullptr; }
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
 

@@ -37,8 +37,11 @@ class CudaBackend final : public Backend<Bfloat16> {
       contexts[rank] = opened.insert(device).second ? memory_of_device().used : Bytes{};
     }
     world_ = std::make_unique<CudaWorld>(
-        run_threads, std::move(host), plan.plan, plan.model, gpus,
-        [this](int rank, Queue queue) { return processors_.at(rank)->stream(queue); });
+        run_threads, std::move(host), plan.plan, plan.model, gpus, [this](int rank, GroupRole role) {
+          const CudaProcessor& processor = *processors_.at(rank);
+          return is_beside(role) ? processor.tensor_parallel_stream()
+                                 : processor.stream(queue_of(role));
+        });
     for (const auto& [rank, processor] : processors_) {
       processor->watch([this] { world_->check(); });
       processor->count(contexts.at(rank), world_->communicator_memory(rank));

@@ -12,12 +12,12 @@
 #include "core/plan/process_grid.hpp"
 #include "core/schedule/schedule.hpp"
 #include "runtime/backend/processor.hpp"
+#include "runtime/backend/timed_communicator.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/threads/run_threads.hpp"
 #include "runtime/training/learning_rate.hpp"
 #include "runtime/training/optimizer_state.hpp"
-#include "runtime/training/timed_communicator.hpp"
 
 namespace echelon {
 

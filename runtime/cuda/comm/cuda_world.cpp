@@ -87,6 +87,10 @@ Queue queue_of(GroupRole role) {
   return Queue::host;
 }
 
+bool is_beside(GroupRole role) {
+  return role == GroupRole::tp || role == GroupRole::kv_replicas;
+}
+
 /// By rank and role, of the first members of groups.
 struct CudaWorld::Ids {
   std::vector<NcclId> all;
@@ -124,7 +128,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
         std::optional<DeviceBuffer>& memory = scratch.at(rank);
         memory.emplace(DeviceBuffer::required(options.warm_up_bytes, DeviceBuffer::Where::device,
                                               "a warm-up of NCCL"));
-        clear(*memory, options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        clear(*memory, options.warm_up_bytes, stream_of_(rank, GroupRole::dp_compute));
         // No thread allocates while a GPU waits for others: CUDA might wait for that GPU.
         host_->at(rank, GroupRole::control).barrier();
         warm_up(rank, memory->as<void>(), options.warm_up_bytes);
@@ -145,16 +149,16 @@ CudaWorld::~CudaWorld() {
 /// Communicators that this thread can create alone.
 void CudaWorld::make_solo_and_shared() {
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
-    const Queue queue = queue_of(static_cast<GroupRole>(role));
+    const auto which = static_cast<GroupRole>(role);
     for (const Group& group : groups_[role]) {
       const bool here = ends_.contains(group.rank(0));
       if (group.size() == 1 && here) {
-        ends_.at(group.rank(0))[role] = solo_communicator(stream_of_(group.rank(0), queue));
+        ends_.at(group.rank(0))[role] = solo_communicator(stream_of_(group.rank(0), which));
       }
       if (group.size() == 1 || !gpus_.shared) continue;
       use_device(gpus_.device.at(group.rank(0)));
       std::vector<Stream> streams;
-      for (const int rank : group.ranks) streams.push_back(stream_of_(rank, queue));
+      for (const int rank : group.ranks) streams.push_back(stream_of_(rank, which));
       auto ends = loopback_communicators(run_threads_, group, streams);
       for (int member = 0; member < group.size(); ++member) {
         ends_.at(group.rank(member))[role] = std::move(ends[static_cast<std::size_t>(member)]);
@@ -185,7 +189,7 @@ void CudaWorld::join(int rank, const Ids& ids) {
     const auto [group, member] = place_of(groups_[role], rank);
     if (group == nullptr || group->size() == 1) continue;
     ends_.at(rank)[role] = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), role)],
-                                      stream_of_(rank, queue_of(static_cast<GroupRole>(role))));
+                                      stream_of_(rank, static_cast<GroupRole>(role)));
   }
 }
 
@@ -204,7 +208,7 @@ void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
 }
 
 void CudaWorld::wait_for(int rank, GroupRole role) {
-  const Stream stream = stream_of_(rank, queue_of(role));
+  const Stream stream = stream_of_(rank, role);
   const auto is_over = [&] {
     check();
     return is_idle(stream);

@@ -15,8 +15,10 @@
 
 namespace echelon::cuda {
 
-/// The queue on whose stream the communicators of a role are enqueued.
+/// The queue that communicators of a role belong to.
 [[nodiscard]] Queue queue_of(GroupRole role);
+/// Whether they are enqueued on that queue's side stream.
+[[nodiscard]] bool is_beside(GroupRole role);
 
 struct CudaWorldOptions {
   /// Bytes of the largest call of a warm-up; NCCL algorithms for larger calls allocate their memory
@@ -30,7 +32,8 @@ struct CudaWorldOptions {
 /// their memory is allocated before the first step.
 class CudaWorld final : public World {
  public:
-  using StreamOf = std::function<Stream(int rank, Queue queue)>;
+  /// The stream on which the communicators of a role are enqueued.
+  using StreamOf = std::function<Stream(int rank, GroupRole role)>;
 
   /// All processes construct theirs from the same plan, before the run's threads start. Throws
   /// RunFailure.

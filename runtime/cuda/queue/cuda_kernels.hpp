@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <typeinfo>
 #include <vector>
 
@@ -18,14 +19,18 @@
 
 namespace echelon::cuda {
 
-class CudaKernels final : public Kernels<Bfloat16> {
+class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
  public:
   using T = Bfloat16;
 
-  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
-  CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms);
+  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it; `side_priority`: of its side
+  /// stream, if it has one.
+  CudaKernels(CudaProcessor& processor, int priority, std::optional<int> side_priority,
+              Algorithms& algorithms);
 
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// Null if it has none.
+  [[nodiscard]] cudaStream_t side_stream() const { return side_stream_.get(); }
   /// Allocates from `memory` what the kernels need for these chunks besides their operands.
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
   /// Pinned memory for the uploads of a step. Allocating it may wait for GPUs whose kernels wait
@@ -48,6 +53,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   void stop() override;
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
+  [[nodiscard]] SideStream* side() override { return side_stream_ ? this : nullptr; }
 
 #define ECHELON_OPERATOR(...) __VA_ARGS__ override;
 #include "runtime/backend/operators.def"
@@ -60,6 +66,10 @@ class CudaKernels final : public Kernels<Bfloat16> {
   /// stackoverflow.com/questions/53970187; NVIDIA states no number.
   static constexpr std::size_t kMarks = 8;
   static constexpr int kCallsBetweenMarks = 32;
+
+  void fork() override;
+  [[nodiscard]] Mark mark() override;
+  void join(Mark mark) override;
 
   /// Waits until the stream has caught up enough for another call.
   void throttle();
@@ -81,6 +91,10 @@ class CudaKernels final : public Kernels<Bfloat16> {
 
   CudaProcessor& processor_;
   OwnStream stream_;
+  OwnStream side_stream_;
+  Event forked_;  ///< waits for an event refer to its latest record before them: one is enough
+  std::array<Event, kOpenMarks> joins_;
+  Mark next_join_ = 0;
   Gemm gemm_;
   Attention attention_;
   std::byte* scratch_ = nullptr;  ///< of one kernel at a time

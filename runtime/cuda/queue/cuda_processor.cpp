@@ -33,8 +33,9 @@ CudaProcessor::CudaProcessor(RunThreads& run_threads, int rank, int device, Algo
   check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     const auto which = static_cast<Queue>(queue);
+    const auto side = which == Queue::compute ? std::optional(first) : std::nullopt;
     queues_[queue] =
-        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, algorithms);
+        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, side, algorithms);
   }
   staging_.emplace(DeviceBuffer::required(kStaging, DeviceBuffer::Where::pinned, "copies"));
 }
@@ -44,6 +45,8 @@ CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
 cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
+
+cudaStream_t CudaProcessor::tensor_parallel_stream() const { return compute().side_stream(); }
 
 const Attention& CudaProcessor::attention() const {
   return queues_[static_cast<std::size_t>(Queue::compute)]->attention();

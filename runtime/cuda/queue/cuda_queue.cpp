@@ -46,9 +46,14 @@ std::int64_t squares_workspace_of(const ChunkSpec& spec) {
 
 }  // namespace
 
-CudaKernels::CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms)
+CudaKernels::CudaKernels(CudaProcessor& processor, int priority, std::optional<int> side_priority,
+                         Algorithms& algorithms)
     : processor_(processor), stream_(new_stream(priority)), gemm_(algorithms) {
   for (Event& each : marks_) each = untimed_event();
+  if (!side_priority) return;
+  side_stream_ = new_stream(*side_priority);
+  forked_ = untimed_event();
+  for (Event& each : joins_) each = untimed_event();
 }
 
 void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
@@ -130,6 +135,25 @@ void CudaKernels::stop() {
   open_.back().end = processor_.time_mark(stream());
   processor_.sub_spans_.push_back(open_.back());
   open_.pop_back();
+}
+
+void CudaKernels::fork() {
+  throttle();
+  check(cudaEventRecord(forked_.get(), stream()), "record an event");
+  check(cudaStreamWaitEvent(side_stream(), forked_.get(), 0), "wait for an event");
+}
+
+SideStream::Mark CudaKernels::mark() {
+  const Mark mark = next_join_;
+  next_join_ = (next_join_ + 1) % kOpenMarks;
+  check(cudaEventRecord(joins_[static_cast<std::size_t>(mark)].get(), side_stream()),
+        "record an event");
+  return mark;
+}
+
+void CudaKernels::join(Mark mark) {
+  check(cudaStreamWaitEvent(stream(), joins_[static_cast<std::size_t>(mark)].get(), 0),
+        "wait for an event");
 }
 
 void CudaKernels::throttle() {

@@ -149,8 +149,8 @@ void check_world(const ParallelPlan& plan, const standins::Settings& machine,
     const Result<Gpus> gpus = cuda::choose_gpus(run_threads, *host);
     REQUIRE(gpus);
     Streams streams(*gpus);
-    const auto stream_of = [&](int rank, Queue queue) {
-      return streams.operands(rank, queue).stream();
+    const auto stream_of = [&](int rank, GroupRole role) {
+      return streams.operands(rank, cuda::queue_of(role)).stream();
     };
     cuda::CudaWorld world(run_threads, std::move(host), plan, tied_model(), *gpus, stream_of,
                           {4096});
@@ -205,7 +205,9 @@ TEST_CASE("if a rank's NCCL dies during setup, the world ends with the reason") 
         try {
           const cuda::CudaWorld world(
               run_threads, std::move(host), plan, tied_model(), *gpus,
-              [&](int rank, Queue queue) { return streams.operands(rank, queue).stream(); },
+              [&](int rank, GroupRole role) {
+                return streams.operands(rank, cuda::queue_of(role)).stream();
+              },
               {4096});
           FAIL("the world is made");
         } catch (const RunFailure& failure) {

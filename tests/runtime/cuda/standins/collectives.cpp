@@ -180,6 +180,7 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
       if (!comm.aborted) exchange->accept();
       if (--*left == 0) std::erase(comm.launches, left);
     };
+    gives->communicates = takes->communicates = true;
     parts.insert(parts.end(), {gives, takes});
   }
   return parts;

@@ -32,7 +32,7 @@ std::string said(const CUstream_st& stream) {
 
 Operation plain(const std::string& what, std::function<void()> run,
                 std::function<std::string()> waits_for) {
-  return {what, [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false}] {
+  return {what, [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false, false}] {
             return Parts{std::make_shared<Part>(part)};
           }};
 }
@@ -172,6 +172,15 @@ bool Machine::reached(const Part& part) const {
   const Entry& entry = *part.entry;
   return !entry.stream->queue.empty() && entry.stream->queue.front().get() == &entry &&
          std::all_of(part.after.begin(), part.after.end(), [](const Part* p) { return p->done; });
+}
+
+bool Machine::communicates(int device) const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
+    if (stream->device != device || stream->queue.empty()) return false;
+    const Parts& parts = stream->queue.front()->parts;
+    return std::any_of(parts.begin(), parts.end(),
+                       [](const auto& part) { return part->communicates && !part->done; });
+  });
 }
 
 std::string Machine::waits_for(const Part& part) const {

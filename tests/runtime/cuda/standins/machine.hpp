@@ -33,6 +33,7 @@ struct Part {
   std::vector<const Part*> after;  // of the same entry
   Entry* entry = nullptr;
   bool done = false;
+  bool communicates = false;
 };
 using Parts = std::vector<std::shared_ptr<Part>>;
 
@@ -155,6 +156,8 @@ class Machine {
   void enqueue(CUstream_st* stream, const Operation& operation);
   void enqueue(CUstream_st* stream, Parts parts,
                std::shared_ptr<bool> over = std::make_shared<bool>(false));
+  /// Whether a stream of the device has come to a call of a communicator that is not over.
+  [[nodiscard]] bool communicates(int device) const;
   /// True: it is at the head of its stream, and what precedes it there is over.
   [[nodiscard]] bool reached(const Part& part) const;
 

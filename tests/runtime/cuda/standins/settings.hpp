@@ -77,6 +77,7 @@ Counts counts();
 struct ProductCounts {
   int runs = 0;
   std::size_t operands = 0;  ///< distinct addresses of their first operands
+  int beside_collectives = 0;  ///< while another stream of the device was at a call of NCCL
 };
 ProductCounts product_counts();
 
