@@ -1,6 +1,7 @@
 // Stream: one queue of one rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/schedule/schedule.hpp"
@@ -35,6 +36,11 @@ class Stream {
   virtual WithinTimes end(const Instruction& i) = 0;
   /// Work enqueued from here on waits for an instruction of this step whose `end` was called.
   virtual void wait(const Instruction& i) = 0;
+  /// Marks are numbered, and last from step to step. Work enqueued here from `wait_for_mark` on
+  /// waits for what was enqueued before the latest `set_mark` of that number, on any queue of the
+  /// rank; for nothing if there was none.
+  virtual void set_mark(std::size_t mark) = 0;
+  virtual void wait_for_mark(std::size_t mark) = 0;
   /// The time from start to stop counts as `part`, except for nested parts.
   virtual void start(Within part) = 0;
   virtual void stop() = 0;

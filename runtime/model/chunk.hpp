@@ -24,10 +24,10 @@ namespace echelon {
 ///
 /// On queues with a side stream, the backward's collectives of column-parallel matrices run beside
 /// its products (Megatron-Core, LinearWithGradAccumulationAndAsyncCommunication in
-/// tensor_parallel/layers.py): the gather of a matrix's normed input beside the gradient of its input,
-/// the sum of that gradient beside the gradient of its weight; in backward_weight, the gather for a
-/// weight gradient beside the one before it. Gathers of the upstream gradient, the sums of
-/// backward_input, and the forward's collectives are exposed.
+/// tensor_parallel/layers.py): the gather of a matrix's normed input beside the gradient of its
+/// input, the sum of that gradient beside the gradient of its weight; in backward_weight, the
+/// gather for a weight gradient beside the one before it. Gathers of the upstream gradient, the
+/// sums of backward_input, and the forward's collectives are exposed.
 ///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
@@ -127,7 +127,7 @@ class Chunk {
   struct ColumnParallel {
     const T* dy;  ///< [rows, width], the gradient of its output
     std::int64_t width;
-    std::int64_t weight;             ///< offsets
+    std::int64_t weight;  ///< offsets
     std::optional<std::int64_t> bias;
     const T* x;
     std::int64_t norm, norm_bias;
@@ -139,7 +139,8 @@ class Chunk {
   /// Of weight and bias.
   void column_parallel_weights(const ColumnParallel& matrix, const T* in,
                                const ChunkArguments<T>& args) const;
-  [[nodiscard]] ColumnParallel qkv_matrix(int layer, const T* dy, const ChunkArguments<T>& args) const;
+  [[nodiscard]] ColumnParallel qkv_matrix(int layer, const T* dy,
+                                          const ChunkArguments<T>& args) const;
   [[nodiscard]] ColumnParallel up_matrix(int layer, const T* dy, const T* middle) const;
   /// Gradients of the row-parallel matrix and its bias. `whole`: all rows of the gradient.
   void down_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,

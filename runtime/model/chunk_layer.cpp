@@ -186,8 +186,13 @@ template <class T>
 typename Chunk<T>::ColumnParallel Chunk<T>::up_matrix(int layer, const T* dy,
                                                       const T* middle) const {
   const LayerOffsets& at = layout_.layer(layer);
-  return {dy,     shape().up,  at.up,           spec().model.mlp_bias ? std::optional(at.up_bias) : std::nullopt,
-          middle, at.mlp_norm, at.mlp_norm_bias};
+  return {dy,
+          shape().up,
+          at.up,
+          spec().model.mlp_bias ? std::optional(at.up_bias) : std::nullopt,
+          middle,
+          at.mlp_norm,
+          at.mlp_norm_bias};
 }
 
 /// The sum goes to the memory of the normed input, whose gather is over: both are collectives of
@@ -276,25 +281,25 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
   }
 }
 
-#define ECHELON_CHUNK_LAYER(T)                                                                     \
-  template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
-                                      const SumBefore<T>&) const;                                  \
-  template void Chunk<T>::rotate(T*, int) const;                                                   \
-  template AttentionShape Chunk<T>::attention_shape() const;                                       \
-  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                        \
-  template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                 \
-                                                    const SavedActivations<T>&) const;             \
-  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,    \
-                                     const SumBefore<T>&) const;                                   \
-  template void Chunk<T>::activate(const T*, T*) const;                                            \
-  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                   \
-                                                  const SavedActivations<T>&) const;               \
-  template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;            \
-  template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
-                                       const WeightInputs<T>&, Weights) const;                     \
-  template void Chunk<T>::attention_backward(                                                      \
-      int, const ChunkArguments<T>&, const SavedActivations<T>&, const WeightInputs<T>&, Weights)  \
-      const;                                                                                       \
+#define ECHELON_CHUNK_LAYER(T)                                                                    \
+  template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
+                                      const SumBefore<T>&) const;                                 \
+  template void Chunk<T>::rotate(T*, int) const;                                                  \
+  template AttentionShape Chunk<T>::attention_shape() const;                                      \
+  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                       \
+  template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                \
+                                                    const SavedActivations<T>&) const;            \
+  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
+                                     const SumBefore<T>&) const;                                  \
+  template void Chunk<T>::activate(const T*, T*) const;                                           \
+  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                  \
+                                                  const SavedActivations<T>&) const;              \
+  template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;           \
+  template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&, \
+                                       const WeightInputs<T>&, Weights) const;                    \
+  template void Chunk<T>::attention_backward(                                                     \
+      int, const ChunkArguments<T>&, const SavedActivations<T>&, const WeightInputs<T>&, Weights) \
+      const;                                                                                      \
   template void Chunk<T>::backward_weight(int, const ChunkArguments<T>&) const;
 ECHELON_CHUNK_LAYER(double)
 ECHELON_CHUNK_LAYER(float)

@@ -87,9 +87,7 @@ Queue queue_of(GroupRole role) {
   return Queue::host;
 }
 
-bool is_beside(GroupRole role) {
-  return role == GroupRole::tp || role == GroupRole::kv_replicas;
-}
+bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRole::kv_replicas; }
 
 /// By rank and role, of the first members of groups.
 struct CudaWorld::Ids {

@@ -33,13 +33,15 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   [[nodiscard]] cudaStream_t side_stream() const { return side_stream_.get(); }
   /// Allocates from `memory` what the kernels need for these chunks besides their operands.
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
-  /// Pinned memory for the uploads of a step. Allocating it may wait for GPUs whose kernels wait
-  /// for work that this thread has not enqueued yet, so it is done before a step.
+  /// Pinned memory for the uploads of two steps, `count` each. Allocating it may wait for GPUs
+  /// whose kernels wait for work that this thread has not enqueued yet, so it is done before a
+  /// step.
   void reserve_uploads(std::size_t count, std::int64_t bytes);
-  /// Pinned memory of uploads may be reused. `repeatable`: the step enqueues the same calls as the
-  /// last repeatable step.
+  /// The step before the last one is over: pinned memory of its uploads may be reused.
+  /// `repeatable`: the step enqueues the same calls as the last repeatable step.
   void begin_step(bool repeatable) {
-    uploads_ = 0;
+    uploads_ = uploads_end_ == uploads_of_step_ ? uploads_of_step_ : 0;
+    uploads_end_ = uploads_ + uploads_of_step_;
     repeatable_ = repeatable && !communicates_;
   }
   [[nodiscard]] GraphCache& graph_cache() { return graph_cache_; }
@@ -49,6 +51,8 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   void begin(const Instruction& i) override;
   WithinTimes end(const Instruction& i) override;
   void wait(const Instruction& i) override;
+  void set_mark(std::size_t mark) override;
+  void wait_for_mark(std::size_t mark) override;
   void start(Within part) override;
   void stop() override;
   void upload(const void* from, void* to, std::int64_t bytes) override;
@@ -105,9 +109,11 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   };
   std::map<int, Rotation> rotations_;  ///< by head dimension
   TokenRows token_rows_;
-  std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of a step
+  std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of two steps
   std::int64_t staging_bytes_ = 0;     ///< of each
-  std::size_t uploads_ = 0;
+  std::size_t uploads_of_step_ = 0;
+  std::size_t uploads_ = 0;          ///< the next one
+  std::size_t uploads_end_ = 0;      ///< of this step
   std::array<Event, kMarks> marks_;  ///< kCallsBetweenMarks calls apart
   std::size_t mark_ = 0;             ///< the one that is set next
   int calls_ = 0;                    ///< since the last one

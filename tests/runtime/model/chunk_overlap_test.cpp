@@ -165,9 +165,9 @@ TEST_CASE("the backward's collectives run beside its products") {
   const std::string input = "AG( )AG dgrad dgrad RS( )RS ";
   const std::string next = ")AG wgrad AG( ";
   CHECK(notes_of(true, true) ==
-        std::vector<std::string>{head + input + input + input + input + embedding,
-                                 "AG( AG( " + next + next + next + next + next + next +
-                                     ")AG wgrad )AG wgrad "});
+        std::vector<std::string>{
+            head + input + input + input + input + embedding,
+            "AG( AG( " + next + next + next + next + next + next + ")AG wgrad )AG wgrad "});
 }
 
 }  // namespace

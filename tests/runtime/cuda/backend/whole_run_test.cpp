@@ -1,4 +1,7 @@
 // Runs on GPUs as plan-run starts them: checkpoints and failures.
+#include <cmath>
+#include <csignal>
+
 #include "runtime/cuda/backend.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
@@ -62,6 +65,57 @@ TEST_CASE("a run on GPUs in two parts computes the same bits as in one") {
   REQUIRE(second.exit_code() == 0);
   CHECK(second.report.steps.back().loss == at_once.report.steps.back().loss);
   check_same_files((dir.path() / "whole/step_4").string(), (dir.path() / "parts/step_4").string());
+  standins::check_nothing_left();
+}
+
+TEST_CASE("a run on GPUs that is interrupted ends with a checkpoint from which it goes on") {
+  const TempDir dir;
+  const PlanFile plan = plan_for_gpus(1, 2, 1);
+  RunSettings whole = on_gpus(6);
+  whole.checkpoint_dir = (dir.path() / "whole").string();
+  standins::start(gpus(2));
+  const Ran at_once = run(plan, whole, with_gpus());
+  REQUIRE(at_once.exit_code() == 0);
+
+  RunSettings parts = on_gpus(6);
+  parts.checkpoint_dir = (dir.path() / "parts").string();
+  volatile std::sig_atomic_t interrupted = 0;
+  RunContext context = with_gpus();
+  context.interrupted = &interrupted;
+  context.notify = [&](const RunEvent& event) {
+    if (event.kind == RunEvent::Kind::step && event.step.step == 1) interrupted = 1;
+  };
+  const Ran first = run(plan, parts, context);
+  CHECK(first.report.end == RunReport::End::interrupted);
+  REQUIRE(first.report.steps.size() == 3);  // step 2 ran when step 1 was reported
+  parts.resume = Resume::yes;
+  parts.steps = 3;
+  const Ran second = run(plan, parts, with_gpus());
+  REQUIRE(second.exit_code() == 0);
+  CHECK(second.report.steps.front().step == 3);
+  for (std::size_t step = 0; step < 6; ++step) {
+    const auto& steps = step < 3 ? first.report.steps : second.report.steps;
+    CHECK(steps[step % 3].loss == at_once.report.steps[step].loss);
+  }
+  check_same_files((dir.path() / "whole/step_6").string(), (dir.path() / "parts/step_6").string());
+  standins::check_nothing_left();
+}
+
+TEST_CASE("a gradient that is NaN is reported with its step, and leaves the weights as they are") {
+  const TempDir dir;
+  const PlanFile plan = plan_for_gpus(1, 2, 1);
+  RunSettings settings = on_gpus(4);
+  settings.inject = {{FaultKind::nan, 1, 2}};
+  settings.checkpoint_dir = dir.path().string();
+  settings.checkpoint_every = 2;
+  standins::start(gpus(2));
+  const Ran ran = run(plan, settings, with_gpus());
+  INFO(ran.report.reason);
+  REQUIRE(ran.exit_code() == 0);
+  REQUIRE(ran.report.steps.size() == 4);
+  for (std::size_t step = 0; step < 4; ++step)
+    CHECK(std::isfinite(ran.report.steps[step].gradient_norm) == (step != 2));
+  CHECK(ran.report.environment.at("skipped steps") == "1");
   standins::check_nothing_left();
 }
 

@@ -32,7 +32,8 @@ std::string said(const CUstream_st& stream) {
 
 Operation plain(const std::string& what, std::function<void()> run,
                 std::function<std::string()> waits_for) {
-  return {what, [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false, false}] {
+  return {what,
+          [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false, false}] {
             return Parts{std::make_shared<Part>(part)};
           }};
 }
@@ -174,12 +175,13 @@ bool Machine::reached(const Part& part) const {
          std::all_of(part.after.begin(), part.after.end(), [](const Part* p) { return p->done; });
 }
 
-bool Machine::communicates(int device) const {
+bool Machine::communicates(int device, const std::string& kind) const {
   return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
     if (stream->device != device || stream->queue.empty()) return false;
     const Parts& parts = stream->queue.front()->parts;
-    return std::any_of(parts.begin(), parts.end(),
-                       [](const auto& part) { return part->communicates && !part->done; });
+    return std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+      return part->communicates && !part->done && part->what.rfind(kind, 0) == 0;
+    });
   });
 }
 

@@ -156,8 +156,9 @@ class Machine {
   void enqueue(CUstream_st* stream, const Operation& operation);
   void enqueue(CUstream_st* stream, Parts parts,
                std::shared_ptr<bool> over = std::make_shared<bool>(false));
-  /// Whether a stream of the device has come to a call of a communicator that is not over.
-  [[nodiscard]] bool communicates(int device) const;
+  /// Whether a stream of the device has come to a call of a communicator that is not over, of this
+  /// kind ("": any).
+  [[nodiscard]] bool communicates(int device, const std::string& kind = "") const;
   /// True: it is at the head of its stream, and what precedes it there is over.
   [[nodiscard]] bool reached(const Part& part) const;
 

@@ -47,6 +47,7 @@ void multiply_part(const Matrix& a, const Matrix& b, std::int64_t first, std::in
 /// Of product_counts(); guarded by the machine's lock.
 int product_runs = 0;
 int beside_collectives = 0;
+int beside_gathers = 0;
 std::set<const void*> first_operands;
 
 /// Whether every byte of a matrix is zero.
@@ -58,13 +59,13 @@ bool all_zero(const void* matrix, std::size_t bytes) {
 }  // namespace
 
 void forget_products() {
-  product_runs = beside_collectives = 0;
+  product_runs = beside_collectives = beside_gathers = 0;
   first_operands.clear();
 }
 
 ProductCounts product_counts() {
   const Machine::Lock lock;
-  return {product_runs, first_operands.size(), beside_collectives};
+  return {product_runs, first_operands.size(), beside_collectives, beside_gathers};
 }
 
 void multiply(const Product& product, const Operands& operands, int parts) {
@@ -106,6 +107,7 @@ void multiply(const Product& product, const Operands& operands, int parts) {
 
 void observe(const Product& product, const Operands& with, int parts, int number, int device) {
   if (machine().communicates(device)) ++beside_collectives;
+  if (machine().communicates(device, "AllGather")) ++beside_gathers;
   if (all_zero(with.a, product.a.bytes()) || all_zero(with.b, product.b.bytes())) {
     ++machine().of_process.products_of_zeros;
   }

@@ -76,8 +76,9 @@ Counts counts();
 /// Products that ran since start().
 struct ProductCounts {
   int runs = 0;
-  std::size_t operands = 0;  ///< distinct addresses of their first operands
+  std::size_t operands = 0;    ///< distinct addresses of their first operands
   int beside_collectives = 0;  ///< while another stream of the device was at a call of NCCL
+  int beside_gathers = 0;      ///< … an all-gather
 };
 ProductCounts product_counts();
 
