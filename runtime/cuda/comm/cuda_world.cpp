@@ -89,6 +89,30 @@ Queue queue_of(GroupRole role) {
 
 bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRole::kv_replicas; }
 
+namespace {
+
+/// The role of which a role's groups are split off, so that all members of that one's groups take
+/// part: the role's groups divide them.
+GroupRole parent_of(GroupRole role) {
+  return role == GroupRole::kv_replicas ? GroupRole::tp : GroupRole::norm;
+}
+
+/// NCCL executes the calls of all communicators that share resources one after the other. Those of
+/// one stream lose nothing by it. Source: ncclLaunchPrepare in NCCL's src/enqueue.cc.
+bool shares_with(GroupRole role, GroupRole parent) {
+  return queue_of(role) == queue_of(parent) && is_beside(role) == is_beside(parent);
+}
+
+/// Collectives of data-parallel ranks run beside the kernels of the compute queue, and take
+/// multiprocessors from them: at most so many. Half of NCCL's own limit on Hopper (32); not
+/// measured. NCCL_MAX_CTAS overrides it.
+constexpr int kMaxCtas = 16;
+bool is_data_parallel(GroupRole role) {
+  return queue_of(role) == Queue::reduce || queue_of(role) == Queue::gather;
+}
+
+}  // namespace
+
 /// By rank and role, of the first members of groups.
 struct CudaWorld::Ids {
   std::vector<NcclId> all;
@@ -104,7 +128,9 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
       host_(std::move(host)),
       gpus_(gpus),
       stream_of_(stream_of),
-      nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}) {
+      nccl_use_(chosen_nccl_use()),
+      nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}, Seconds{10},
+            nccl_use_) {
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     const auto which = static_cast<GroupRole>(role);
     if (is_used(which, plan)) groups_[role] = groups_of(which, plan, model);
@@ -170,7 +196,8 @@ CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
   std::vector<NcclId> own(kGroupRoles);
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     for (const Group& group : groups_[role]) {
-      if (group.size() > 1 && group.rank(0) == rank) own[role] = new_nccl_id();
+      const bool splits = nccl_use_.split && static_cast<GroupRole>(role) != GroupRole::norm;
+      if (group.size() > 1 && group.rank(0) == rank && !splits) own[role] = new_nccl_id();
     }
   }
   Ids ids;
@@ -181,14 +208,40 @@ CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
   return ids;
 }
 
-/// Roles in their order, so that no two ranks wait for each other in different roles.
+/// Roles in the same order on all ranks, so that no two wait for each other in different roles;
+/// first the one of all ranks, off which others are split.
 void CudaWorld::join(int rank, const Ids& ids) {
+  join_role(rank, GroupRole::norm, ids);
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
-    const auto [group, member] = place_of(groups_[role], rank);
-    if (group == nullptr || group->size() == 1) continue;
-    ends_.at(rank)[role] = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), role)],
-                                      stream_of_(rank, static_cast<GroupRole>(role)));
+    const auto which = static_cast<GroupRole>(role);
+    if (which != GroupRole::norm) join_role(rank, which, ids);
   }
+}
+
+void CudaWorld::join_role(int rank, GroupRole role, const Ids& ids) {
+  const std::vector<Group>& groups = groups_[index_of(role)];
+  if (std::all_of(groups.begin(), groups.end(), [](const Group& g) { return g.size() == 1; }))
+    return;
+  const auto [group, member] = place_of(groups, rank);
+  const bool alone = group->size() == 1;
+  NcclLimits limits;
+  if (is_data_parallel(role)) limits.max_ctas = kMaxCtas;
+  std::unique_ptr<Communicator>& end = ends_.at(rank)[index_of(role)];
+  const Stream stream = stream_of_(rank, role);
+  if (role == GroupRole::norm || !nccl_use_.split) {
+    if (alone) return;
+    end = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), index_of(role))], stream,
+                     limits);
+    return;
+  }
+  const GroupRole from = parent_of(role);
+  Communicator& parent = at(rank, from);
+  if (parent.size() == 1) return;  // of a group of one, which has no communicator
+  limits.shares = shares_with(role, from);
+  const int number = static_cast<int>(group - groups.data());
+  std::unique_ptr<Communicator> made =
+      nccl_.split(parent, alone ? nullptr : group, number, member, stream, limits);
+  if (made != nullptr) end = std::move(made);
 }
 
 /// Small calls and large ones, for which NCCL may take other algorithms.

@@ -149,7 +149,8 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
 }
 
 TEST_CASE("a variable with an invalid value ends the run before its first step") {
-  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS", "ECHELON_DETERMINISTIC"}) {
+  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS", "ECHELON_DETERMINISTIC",
+                               "ECHELON_NCCL_BLOCKING", "ECHELON_NCCL_SPLIT"}) {
     setenv(variable, "nevr", 1);
     standins::start(gpus(1));
     const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(2), with_gpus());
@@ -233,6 +234,27 @@ TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
       run_with_failure(standins::Failure::Kind::dies, plan_for_gpus(1, 2, 3), 6, Seconds{20});
   INFO(ran.report.reason);
   CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
+}
+
+TEST_CASE("calls of NCCL that block end with a run that fails, wherever they are") {
+  using enum standins::Failure::Kind;
+  setenv("ECHELON_NCCL_BLOCKING", "1", 1);
+  for (const auto kind : {never_arrives, never_returns, dies}) {
+    const Ran ran =
+        run_with_failure(kind, plan_for_gpus(1, 2, 3), 6, kind == dies ? Seconds{20} : Seconds{3});
+    INFO(ran.report.reason);
+    if (kind == dies) {
+      CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
+    } else {
+      CHECK(ran.exit_code() == 4);
+      CHECK(lacks(ran.report.reason, "step ") == "");
+    }
+  }
+  standins::start(gpus(2));
+  const Ran good = run(plan_for_gpus(1, 2, 3), on_gpus(3), with_gpus());
+  unsetenv("ECHELON_NCCL_BLOCKING");
+  CHECK(good.exit_code() == 0);
+  standins::check_nothing_left();
 }
 
 TEST_CASE("features that GPUs do not execute are refused by name") {

@@ -60,7 +60,7 @@ void Machine::start(const Settings& settings) {
   events_.clear();
   owned_.clear();
   loaded.clear();
-  launches = products = 0;
+  launches = products = streams_of_resources = 0;
   ahead = {};
   graph_bytes.clear();
   broken = false;
@@ -371,6 +371,11 @@ Counts counts() {
   all.taken = machine().taken() + allocations().made();
   all.waits = machine().waits();
   return all;
+}
+
+int streams_of_resources() {
+  const Machine::Lock lock;
+  return machine().streams_of_resources;
 }
 
 void check_nothing_left() {
