@@ -18,7 +18,8 @@ enum class Within : std::uint8_t {
   tp_comm,
   cp_comm,
   ep_comm,
-  dp_comm,  ///< a backward's wait for a reduction that frees a gradient buffer (ZeRO-2, 3)
+  dp_comm,  ///< a backward's wait for a reduction that frees a gradient buffer (ZeRO-2, 3); a
+            ///< forward's for weights that were updated in the step before (ZeRO-1, 2)
   host,
   norm,                  ///< norm_reduce's own pass over the gradients, before its all-reduce
   peers,                 ///< of tp_comm: until all members had arrived

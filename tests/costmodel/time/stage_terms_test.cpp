@@ -216,3 +216,23 @@ TEST_CASE("GPipe's last stage computes the logits again, other schedules once") 
   alone_gpipe.schedule = ScheduleKind::gpipe;
   CHECK(last_stage_of(c, alone_gpipe).backward == last_stage_of(c, alone).backward);
 }
+
+TEST_CASE("a forward that begins with the first gathered bucket waits for that one at least") {
+  TermCase c("echelon");
+  c.calibration.dp_overlap = 1;
+  c.calibration.overlap_slowdown = 0;
+  ParallelPlan plan = c.plan(1, 1, 1);
+  plan.microbatch = 16;  // a forward that could hide all of it
+  const auto gather = [&] {
+    return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
+      const Stage stage{.index = 0, .layers = {c.model.layers, 0}};
+      return model.gather(stage, model.times(stage));
+    });
+  };
+  const Seconds first = gather();
+  c.calibration.dp_overlap = 0;
+  CHECK((gather() / first) == Approx(c.model.layers));  // more buckets than layers
+  c.calibration.dp_overlap = 1;
+  c.framework.awaits_first_gather = false;
+  CHECK(gather().in(1_us) == Approx(0).margin(1e-6));
+}
