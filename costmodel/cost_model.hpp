@@ -151,6 +151,10 @@ struct LayerCosts {
   PassCosts forward, backward;
   /// More of dispatch and combine that is exposed where a pass runs alone (overlap_ep), else none.
   Seconds alone_forward, alone_backward;
+  /// More of tensor-parallel collectives that is exposed where the gradients of weights are
+  /// computed apart from those of inputs (ZB-H1): the sum of an input's gradient has no product
+  /// beside it.
+  Seconds apart_backward;
   Seconds selective;  ///< device time of what selective recomputation repeats
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
@@ -184,6 +188,9 @@ struct ShardingCosts {
   LayerCosts moe;  ///< zero for dense models
   PassCosts embedding_forward, embedding_backward;
   PassCosts head_forward, head_backward;
+  /// More of the head's backward where it does not follow its forward at once, and the framework
+  /// keeps no logits: they are computed again, from an input that is gathered again.
+  Seconds head_repeated, head_regathered;
   Bytes layer_input;      ///< what full recomputation keeps of a layer, and a boundary message
   Bytes embedding_saved;  ///< dropout mask
   Bytes head_saved;

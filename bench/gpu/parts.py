@@ -120,6 +120,7 @@ class Sizes:
     settings: tuple  # of ECHELON_CUDA_GRAPHS
     graphs: measure.Job
     pipeline: measure.Job
+    tensor_parallel: measure.Job  # on two GPUs
     host: measure.Job
     attention: tuple  # sequences
     attention_model: str
@@ -130,6 +131,7 @@ class Sizes:
 SLICE = os.path.join(HERE, "llama2-7b-8-layers.json")  # 1.9 B parameters, as wide as 7 B
 TINY = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads.json")
 PIPELINE = ("--pp", "2", "--microbatch", "1")
+TENSOR_PARALLEL = ("--tp", "2", "--sequence-parallel", "--microbatch", "1")
 ON_GPUS = Sizes(
     jobs={"GPT-2 124M, 1024 tokens": measure.Job("gpt2", 1024, 64),
           "GPT-2 1.5B, 1024 tokens": measure.Job("gpt2-xl", 1024, 16),
@@ -137,6 +139,7 @@ ON_GPUS = Sizes(
           "Llama 2 7B, 8 layers, 4096 tokens": measure.Job(SLICE, 4096, 4)},
     settings=("never", "always", ""), graphs=measure.Job("gpt2", 1024, 8, steps=12),
     pipeline=measure.Job("gpt2", 1024, 4, gpus=2, steps=12, plan_flags=PIPELINE),
+    tensor_parallel=measure.Job("gpt2-xl", 1024, 4, gpus=2, steps=12, plan_flags=TENSOR_PARALLEL),
     host=measure.Job("gpt2", 64, 1, steps=12),
     attention=(4096, 8192, 16384), attention_model=SLICE, soak_steps=1000,
     sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*")
@@ -145,6 +148,7 @@ ON_STAND_INS = Sizes(
     jobs={"tiny, 16 tokens": measure.Job(TINY, 16, 2, steps=4)},
     settings=("always",), graphs=measure.Job(TINY, 16, 1, steps=4),
     pipeline=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=PIPELINE),
+    tensor_parallel=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=TENSOR_PARALLEL),
     host=measure.Job(TINY, 16, 1, steps=4),
     attention=(64,), attention_model=TINY, soak_steps=6,
     sanitized="gradients are clipped*")
@@ -244,6 +248,12 @@ def run_experiments(day, programs, sizes):
     day.part("experiment: host time of layers", 10, lambda limit: {
         what: {str(list(shape)): seconds for shape, seconds in programs.times_of(what).items()}
         for what in ("host of layers forward", "host of layers backward")})
+    if programs.manifest["stand_ins"] or len(measure.smi() or []) > 1:
+        for name, environment in (("nonblocking", {}), ("blocking", {"ECHELON_NCCL_BLOCKING": "1"}),
+                                  ("not split", {"ECHELON_NCCL_SPLIT": "0"})):
+            day.part("experiment: tp 2, communicators " + name, 25, lambda limit, set=environment:
+                     programs.train(sizes.tensor_parallel, limit, {**set, "PRETENDED_GPUS": "2"},
+                                    programs.catalog_flags()))
     for graphs in sizes.settings:
         environment = {"ECHELON_CUDA_GRAPHS": graphs}
         name = graphs or "as chosen"

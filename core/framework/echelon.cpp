@@ -30,6 +30,7 @@ Framework own_runtime() {
   f.dropout = false;
   f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
   f.zero23_with_pipeline = true;
+  f.awaits_first_gather = true;  // runtime/training/training_device.cpp, await_updated
   f.per_stage_recompute = true;
   f.zero_bubble = true;
   f.mixed_recompute = true;

@@ -95,6 +95,7 @@ struct Framework {
                                      ///< else Megatron-Core's buckets
   bool overlaps_dp = true;           ///< gradient reduction overlaps the last backward
   bool overlaps_gather = true;       ///< ZeRO-1/2 parameter gather overlaps the next forward
+  bool awaits_first_gather = false;  ///< … which begins when its first bucket is there
   bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
   /// Token dispatchers that it offers, by Dispatcher.
   bool dispatchers[kDispatchers] = {true, false, false, false};

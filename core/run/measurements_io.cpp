@@ -19,6 +19,7 @@ Json json_of(const GpuFacts& gpu) {
           {"context_bytes", gpu.context.in(kByte)},
           {"communicator_bytes", gpu.communicator.in(kByte)},
           {"attention_parts_bytes", gpu.attention_parts.in(kByte)},
+          {"attention_deterministic", gpu.attention_deterministic},
           {"driver", gpu.driver},
           {"runtime", gpu.runtime},
           {"cublas", gpu.cublas},
@@ -45,6 +46,7 @@ Result<GpuFacts> read_gpu_facts(const Json& json, std::string_view where) {
   gpu.context = Bytes{in.number("context_bytes", 0, kMaxBytes)};
   gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMaxBytes)};
   gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMaxBytes)};
+  gpu.attention_deterministic = in.boolean_or("attention_deterministic", false);
   gpu.driver = version("driver");
   gpu.runtime = version("runtime");
   gpu.cublas = version("cublas");

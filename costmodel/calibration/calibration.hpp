@@ -82,6 +82,8 @@ struct Calibration {
   Bytes gemm_workspace;
   Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
                           ///< 0: it needs nothing
+  double attention_deterministic = 0;  ///< 1: cuDNN's backward is deterministic at any size
+                                       ///< (ECHELON_DETERMINISTIC=1), and was when it was measured
 
   // Honesty
   double time_band =

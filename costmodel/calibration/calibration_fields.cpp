@@ -54,6 +54,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
     {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
     {"attention_parts", &C::attention_parts, "MiB", 0, 1e6},
+    {"attention_deterministic", &C::attention_deterministic, "ratio", 0, 1},
     {"time_band", &C::time_band, "ratio", 0, 1},
 });
 

@@ -168,7 +168,8 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
                     Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
                     c_.gemm_workspace;
   if (stage.layers.total() > 0) {
-    const AttentionMode mode{.parts = c_.attention_parts,
+    const AttentionMode mode{.deterministic = c_.attention_deterministic > 0,
+                             .parts = c_.attention_parts,
                              .limit = attention_limit(cost_model_.cluster().gpu().memory)};
     workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence, mode);
   }

@@ -32,9 +32,19 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   const double logits = s.T * padded_vocab(model, framework, sharding.tp) / sharding.tp;
   OperatorList list;
   list.push(norm("final_norm", s));
-  push_column_entry(list, "head_gather", s, sharding);
+  const bool in_slices = framework.loss_rows > 0;
+  if (in_slices && sharding.tp > 1 && sharding.sequence_parallel) {
+    // The head runs in the backward that follows its forward at once: its input is gathered once.
+    list.push(collective("head_gather", CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+                         s.e * s.T * s.h, true));
+  } else {
+    push_column_entry(list, "head_gather", s, sharding);
+  }
   const double input = framework.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
   Operator head = gemm("head", s.T, logits / s.T, s.h, input, s.e);
+  // Both gradients are made slice by slice: only the last slice's weight gradient follows all of
+  // the input gradient (runtime/model/chunk_ends.cpp, loss_backward).
+  if (in_slices) head.weight_gradient_beside = std::min(1.0, framework.loss_rows / s.T);
   head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
   list.push(head);
   Operator loss =

@@ -51,6 +51,8 @@ struct Operator {
   bool forward_overlaps = false;  ///< forward collective overlaps with the next operator
   bool backward_overlaps =
       false;  ///< backward collective overlaps with the next operator's backward
+  double weight_gradient_beside = 1;  ///< share of a GEMM's weight gradient that follows all of its
+                                      ///< input gradient, and so runs beside the sum of that
 };
 
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).

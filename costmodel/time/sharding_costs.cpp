@@ -8,6 +8,7 @@
 
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/cost_model.hpp"
+#include "costmodel/time/deferred_weights.hpp"
 #include "costmodel/time/hidden_exchange.hpp"
 #include "costmodel/time/operator_times.hpp"
 #include "costmodel/time/rates.hpp"
@@ -31,8 +32,10 @@ struct PassSums {
   PassCosts backward;
   Seconds selective;
   std::array<PassCosts, kRecomputeModules.size()> modules;  ///< of the forward, what each repeats
-  PairedLayer pair;                                         ///< of a layer whose experts are split
-  bool dispatched = false;                                  ///< its dispatch lies behind
+  Seconds apart;                                            ///< LayerCosts::apart_backward
+  Seconds regather;         ///< of one tensor with all rows; zero without sequence parallelism
+  PairedLayer pair;         ///< of a layer whose experts are split
+  bool dispatched = false;  ///< its dispatch lies behind
 
   /// Calls `add` with the forward, and with every module that repeats a part of it.
   template <class Add>
@@ -114,6 +117,16 @@ void add_to_pair(const Operator& op, Seconds forward, const BackwardTimes& back,
   pair.experts_weight += back.weight;
 }
 
+/// A product whose two gradients are computed apart (runtime/model/chunk_layer.cpp,
+/// backward_weight): the sum of the input's gradient is exposed, and the gather that the next
+/// weight gradient needs, for either kind of matrix, runs beside this weight gradient.
+Seconds exposed_apart(const Pending& pending, const BackwardTimes& back, double share,
+                      Seconds regather) {
+  const Seconds together = uncovered(pending.overlaps_dgrad, back.input, share) +
+                           uncovered(pending.overlaps_wgrad, back.weight, share);
+  return pending.overlaps_wgrad + uncovered(regather, back.weight, share) - together;
+}
+
 /// One walk over a list. A column-parallel entry's backward collectives overlap with the products
 /// of the GEMM that follows it: the re-gather next to the input gradient, the reduction of the
 /// input's gradient next to the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring
@@ -155,35 +168,14 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
                       [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
-        uncovered(pending.overlaps_wgrad, back.weight, share);
+        uncovered(pending.overlaps_wgrad, op.weight_gradient_beside * back.weight, share);
+    if (op.kind == OperatorKind::gemm && pending.axis == Axis::tp) {
+      if (pending.overlaps_dgrad > Seconds{}) sums.regather = pending.overlaps_dgrad;
+      sums.apart += exposed_apart(pending, back, share, sums.regather);
+    }
     pending = {};
   }
   return sums;
-}
-
-/// What weight gradients need next to what the forward kept, where they run later than the input
-/// gradients: gradients of every product's result, 2·R·h + T·(q + k + v) + T·F; of a recomputed
-/// layer attention's output too; of a fully recomputed one the sum behind it and T·f.
-/// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
-struct Deferred {
-  Bytes always, selective, full;
-};
-Deferred deferred(const OperatorList& list, const ModelSpec& model) {
-  Deferred out;
-  for (const Operator& op : list.view()) {
-    if (op.name == "input_norm") {
-      out.always += 2 * op.saved;
-      out.full += op.saved;
-    }
-    if (op.name == "attention_inputs" || op.name == "delta_conv") out.always += op.saved;
-    if (op.name == "projection" || op.name == "delta_out") out.selective += op.saved;
-    if (op.name == "activation") {
-      out.always += op.saved;
-      out.full += op.saved / (model.gated_mlp ? 2 : 1);
-    }
-  }
-  out.full += out.selective;
-  return out;
 }
 
 std::array<RecomputedPart, kRecomputeModules.size()> modules_of(const OperatorList& list,
@@ -223,7 +215,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
       if (exposed > Seconds{}) exposed -= hidden.forward;
     }
   }
-  const Deferred later = deferred(list, model);
+  const DeferredWeights later = deferred_weights(list, model);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
       static_cast<double>(sharding.microbatch) * context.job.sequence / sharding.cp;
@@ -232,6 +224,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .backward = sums.backward,
           .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
           .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
+          .apart_backward = sums.apart,
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
@@ -263,6 +256,7 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
   };
   for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward}) mix(pass);
   mix(&LayerCosts::selective);
+  mix(&LayerCosts::apart_backward);
   for (const auto bytes :
        {&LayerCosts::saved, &LayerCosts::saved_selective, &LayerCosts::weight_inputs,
         &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
@@ -301,6 +295,15 @@ void add_prediction_modules(const ModelSpec& model, const OperatorContext& c,
   costs.head_parameters += own;
   costs.head_parameters_last += own;
   costs.head_experts = modules * layer.experts;
+}
+
+/// The first products and the first gather of the head, once more.
+void repeat_head(const OperatorList& head, const OperatorContext& c, ShardingCosts& costs) {
+  for (const Operator& op : head.view()) {
+    if (op.kind == OperatorKind::gemm) costs.head_repeated += c.slower(op) * forward_time(op, c);
+    if (op.forward_collective == CollectiveKind::all_gather)
+      costs.head_regathered += c.collective(op, op.forward_collective, false);
+  }
 }
 
 }  // namespace
@@ -380,6 +383,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
   const PassSums head_sums = sum_over(head, context);
   costs.head_forward = head_sums.forward;
   costs.head_backward = head_sums.backward;
+  if (framework_.loss_rows > 0) repeat_head(head, context, costs);
   costs.head_saved = head.saved(Recompute::none);
   costs.head_transient = head.transient();
 

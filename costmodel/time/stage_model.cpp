@@ -188,6 +188,8 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   PassCosts once_backward = layer.backward;
   once_forward.exposed[Axis::ep] += unpaired_ * layer.alone_forward;
   once_backward.exposed[Axis::ep] += unpaired_ * layer.alone_backward;
+  if (plan_.schedule == ScheduleKind::zero_bubble_h1)
+    once_backward.exposed[Axis::tp] += layer.apart_backward;
   passes.forward += layers * once_forward;
   passes.backward += layers * once_backward;
   passes.recompute += recomputed * once_forward;
@@ -238,6 +240,13 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   t.host += forward + backward;
 }
 
+/// Only GPipe runs another microbatch between the last stage's forward and backward of one. Source:
+/// runtime/training/training_device_memory.cpp, backwards_at_once. Checked by:
+/// tests/costmodel/time/stage_terms_test.cpp.
+bool StageModel::repeats_head() const {
+  return plan_.schedule == ScheduleKind::gpipe && plan_.pp > 1 && microbatches_ > 1;
+}
+
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
@@ -252,6 +261,10 @@ StageTimes StageModel::times(const Stage& stage) const {
   if (last(stage)) {
     forward += costs_.head_forward;
     backward += costs_.head_backward;
+    if (repeats_head()) {
+      backward.device += costs_.head_repeated;
+      backward.exposed[Axis::tp] += costs_.head_regathered;
+    }
   }
   t.compute = forward.device + backward.device;
   t.recompute = recompute.device;

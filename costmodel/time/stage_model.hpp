@@ -99,6 +99,8 @@ class StageModel : public PipelineModel {
                   Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
+  /// Whether the head's backward computes again what its forward did not keep.
+  [[nodiscard]] bool repeats_head() const;
   /// Whether more than one rank holds a part of the states.
   [[nodiscard]] bool splits_states() const {
     return std::int64_t{shard_ranks_} * expert_shard_ > 1;

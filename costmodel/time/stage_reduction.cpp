@@ -100,6 +100,14 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
          (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
 }
 
+/// ZeRO-1 and 2 gather updated parameters in the buckets of the reduction, beside the next forward:
+///
+///   max(comm − hidden, comm / n)   n buckets, of whole layers; the second where that forward
+///   begins
+///                                  when its first bucket is there
+///
+/// Published runs of frameworks with the overlap do not show the first bucket's wait. Checked by:
+/// tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
   if (plan_.zero == 0 || !splits_states()) return Seconds{};
   const Parameters p = parameters(stage);
@@ -115,8 +123,13 @@ Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
   if (p.experts > 0) {
     comm += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
   }
-  const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_gather;
-  return exposed_beside(comm, times.forward, c_, overlaps);
+  const Framework& framework = cost_model_.framework();
+  const bool overlaps = plan_.overlap_dp && framework.overlaps_gather;
+  const Seconds exposed = exposed_beside(comm, times.forward, c_, overlaps);
+  if (!framework.awaits_first_gather) return exposed;
+  const double pieces =
+      std::min<double>(buckets(stage, p.replicated), std::max(1, stage.layers.total()));
+  return std::max(exposed, comm / pieces);
 }
 
 }  // namespace echelon

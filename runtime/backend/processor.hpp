@@ -26,14 +26,22 @@ class Processor : public MemorySource {
   /// besides the caller's buffers.
   virtual void prepare(std::span<const ChunkSpec> chunks, Memory& memory) = 0;
 
-  /// Called by one thread while no queue runs; earlier work on the queues is complete.
-  /// `repeatable`: this step issues the same forward and backward work as the last repeatable step.
+  /// Called by one thread while no instruction is being enqueued. Work of the step waits for that
+  /// of the one before, except for gather_updated: of those, what Stream::wait_for_mark says. At
+  /// most two steps are begun and not ended. `repeatable`: this step issues the same forward and
+  /// backward work as the last repeatable step.
   virtual void begin_step(const Program& program, bool timed, bool repeatable) = 0;
-  /// Called the same way: waits until all work on the queues is complete. If the device has queues
-  /// of its own, `times` (null: the step was not measured) receives when instructions ran.
-  virtual void end_step(StepTimes* times) = 0;
+  /// The step is enqueued. When its work is over, except for gather_updated, `bytes` of `result`
+  /// (at most kResultBytes) are kept for end_step.
+  virtual void close_step(const void* result, std::int64_t bytes) = 0;
+  /// Waits until all work of the first step that has not ended is complete, and copies its result
+  /// to `into`. If the device has queues of its own, `times` (null: the step was not measured)
+  /// receives when instructions ran.
+  virtual void end_step(StepTimes* times, void* into) = 0;
+  static constexpr std::int64_t kResultBytes = 64;
 
-  /// Whether the host can access the memory directly. Otherwise, between steps:
+  /// Whether the host can access the memory directly. Otherwise, while no step is begun and not
+  /// ended:
   [[nodiscard]] virtual bool in_host_memory() const = 0;
   virtual void read(const void* from, void* host, std::int64_t bytes) = 0;
   virtual void write(const void* host, void* to, std::int64_t bytes) = 0;

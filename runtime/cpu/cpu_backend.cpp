@@ -2,9 +2,13 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <deque>
 #include <utility>
+#include <vector>
 
 #include "runtime/cpu/cpu_kernels.hpp"
 
@@ -24,7 +28,14 @@ class CpuProcessor final : public Processor<T> {
   }
   void prepare(std::span<const ChunkSpec>, Memory&) override {}
   void begin_step(const Program&, bool, bool) override {}
-  void end_step(StepTimes*) override {}
+  void close_step(const void* result, std::int64_t bytes) override {
+    const auto* const first = static_cast<const std::byte*>(result);
+    results_.emplace_back(first, first + bytes);
+  }
+  void end_step(StepTimes*, void* into) override {
+    std::copy(results_.front().begin(), results_.front().end(), static_cast<std::byte*>(into));
+    results_.pop_front();
+  }
   [[nodiscard]] bool in_host_memory() const override { return true; }
   void read(const void* from, void* host, std::int64_t bytes) override {
     std::memcpy(host, from, static_cast<std::size_t>(bytes));
@@ -35,6 +46,7 @@ class CpuProcessor final : public Processor<T> {
 
  private:
   int threads_;
+  std::deque<std::vector<std::byte>> results_;  ///< of closed steps
   std::array<CpuKernels<T>, kQueues> queues_;
 };
 

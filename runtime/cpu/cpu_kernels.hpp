@@ -14,9 +14,12 @@ class CpuKernels : public Kernels<T> {
   void begin(const Instruction&) override;
   WithinTimes end(const Instruction&) override;
   void wait(const Instruction&) override {}  // earlier work on a queue is complete
+  void set_mark(std::size_t) override {}     // all work of a step is complete when the next begins
+  void wait_for_mark(std::size_t) override {}
   void start(Within part) override;
   void stop() override;
   void waited(Within part, Seconds time) override;
+  [[nodiscard]] SideStream* side() override { return nullptr; }
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
 

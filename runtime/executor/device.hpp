@@ -18,7 +18,8 @@ enum class Within : std::uint8_t {
   tp_comm,
   cp_comm,
   ep_comm,
-  dp_comm,  ///< a backward's wait for a reduction that frees a gradient buffer (ZeRO-2, 3)
+  dp_comm,  ///< a backward's wait for a reduction that frees a gradient buffer (ZeRO-2, 3); a
+            ///< forward's for weights that were updated in the step before (ZeRO-1, 2)
   host,
   norm,                  ///< norm_reduce's own pass over the gradients, before its all-reduce
   peers,                 ///< of tp_comm: until all members had arrived
@@ -67,9 +68,12 @@ class Device {
   virtual void execute(Work& work) = 0;
   /// Called before a rank's step, while none of its queues runs. `timed`: the step is measured.
   virtual void begin_step(int rank, std::int64_t step, bool timed) = 0;
-  /// Called after it, in the same state. A device with queues of its own waits for them and
-  /// corrects `times` (null: the step was not measured).
-  virtual void end_step(int /*rank*/, StepTimes* /*times*/) {}
+  /// Called when all instructions of the step were executed.
+  virtual void close_step(int /*rank*/) {}
+  /// Called after that, in the order of steps, possibly when the next step has been closed as well
+  /// (ExecutorOptions::awaited). A device with queues of its own waits for the step and corrects
+  /// `times` (null: the step was not measured).
+  virtual void end_step(int /*rank*/, std::int64_t /*step*/, StepTimes* /*times*/) {}
   /// ExecutorOptions::in_order: ids in the order in which they are issued. Each queue keeps its
   /// order, and every instruction follows those it waits for. Empty: the program's order.
   [[nodiscard]] virtual std::vector<std::uint32_t> issue_order(int /*rank*/) const { return {}; }

@@ -57,9 +57,15 @@ Executor::Prepared::Prepared(const Schedule& schedule, int pipeline_rank)
 }
 
 Executor::Rank::Rank(RunThreads& run_threads, const Prepared& what, int global, int pipeline)
-    : prepared(what), hazard_checker(what.rules, global), record(what.program), over(run_threads) {
-  times.rank = global;
-  times.pipeline_rank = pipeline;
+    : prepared(what),
+      global(global),
+      hazard_checker(what.rules, global),
+      record(what.program),
+      over(run_threads) {
+  for (Measured& each : measured) {
+    each.times.rank = global;
+    each.times.pipeline_rank = pipeline;
+  }
   for (int queue = 0; queue < kQueues; ++queue) queues.emplace_back(run_threads);
 }
 
@@ -87,28 +93,23 @@ void Executor::add_threads() {
   for (Rank& rank : ranks_) {
     begin_step(rank, 0);
     if (options_.in_order) {
-      rank.order = device_.issue_order(rank.times.rank);
+      rank.order = device_.issue_order(rank.global);
       if (rank.order.empty()) {
         rank.order.resize(rank.prepared.program.instructions.size());
         std::iota(rank.order.begin(), rank.order.end(), 0U);
       }
       check_order(rank.prepared.program, rank.order);
       run_threads_.add(
-          fmt::format("rank {}", rank.times.rank),
-          [this, &rank] {
-            std::int64_t step = 0;
-            do run_in_order(rank, step);
-            while (end_step(rank, step++));
-          },
-          rank.times.rank);
+          fmt::format("rank {}", rank.global), [this, &rank] { run_steps_in_order(rank); },
+          rank.global);
       continue;
     }
     for (std::size_t queue = 0; queue < kQueues; ++queue) {
       if (rank.prepared.queue_programs[queue].ids.empty()) continue;
       const auto which = static_cast<Queue>(queue);
       run_threads_.add(
-          fmt::format("rank {} {}", rank.times.rank, name_of(which)),
-          [this, &rank, which] { run_rank_queue(rank, which); }, rank.times.rank);
+          fmt::format("rank {} {}", rank.global, name_of(which)),
+          [this, &rank, which] { run_rank_queue(rank, which); }, rank.global);
     }
   }
 }
@@ -116,7 +117,24 @@ void Executor::add_threads() {
 void Executor::run_rank_queue(Rank& rank, Queue queue) {
   std::int64_t step = 0;
   do run_queue(rank, queue, step);
-  while (end_step(rank, step++));
+  while (end_step_on_queue(rank, step++));
+}
+
+void Executor::run_steps_in_order(Rank& rank) {
+  std::int64_t ended = 0;  // steps
+  for (std::int64_t step = 0;; ++step) {
+    run_in_order(rank, step);
+    close_step(rank, step);
+    bool more = ended == step || end_step(rank, ended++, true);
+    if (!more || !options_.awaited || options_.awaited(step)) {
+      const bool goes_on = end_step(rank, step, false);
+      EXPECTS(more || !goes_on, "a step after the last one");
+      more = goes_on;
+      ended = step + 1;
+    }
+    if (!more) return;
+    begin_step(rank, step + 1);
+  }
 }
 
 void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
@@ -164,18 +182,19 @@ void Executor::wait(Rank& rank, const std::vector<QueueProgram::Wait>& waits,
 
 void Executor::execute(Rank& rank, const Instruction& i, std::int64_t step) {
   using Kind = RunFailure::Kind;
-  Work work{.rank = rank.times.rank,
-            .pipeline_rank = rank.times.pipeline_rank,
+  const Rank::Measured& now = measured(rank, step);
+  Work work{.rank = rank.global,
+            .pipeline_rank = now.times.pipeline_rank,
             .step = step,
             .instruction = i,
-            .timed = rank.timed,
+            .timed = now.timed,
             .ready = {},
             .transfer_began = {},
             .within = {},
             .times_done = 0,
             .done = {}};
   const auto describe_failure = [&](const char* what) {
-    return fmt::format("step {}, {}: {}", options_.first_step + step, describe(rank.times.rank, i),
+    return fmt::format("step {}, {}: {}", options_.first_step + step, describe(rank.global, i),
                        what);
   };
   rank.hazard_checker.begin(i);
@@ -198,10 +217,11 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
   if (work.timed) {
     const Seconds ready = work.ready.value_or(start);
     const Seconds transfer_began = work.transfer_began.value_or(ready);
-    rank.times.spans[i.id] = {.start = transfer_began,
-                              .end = now(),
-                              .within = work.within,
-                              .waited = std::max(Seconds{}, transfer_began - ready)};
+    measured(rank, work.step).times.spans[i.id] = {
+        .start = transfer_began,
+        .end = now(),
+        .within = work.within,
+        .waited = std::max(Seconds{}, transfer_began - ready)};
   }
   rank.record.add(i, work.done, work.times_done);
   if (work.times_done == 1 && work.done == i) return;
@@ -211,37 +231,22 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
                        : fmt::format("the device did it {} times", work.times_done));
 }
 
-bool Executor::end_step(Rank& rank, std::int64_t step) {
-  const int members = options_.in_order ? 1 : rank.prepared.used_queues;
-  const bool last_queue = rank.over.change([&] { return ++rank.ended == members; });
+bool Executor::end_step_on_queue(Rank& rank, std::int64_t step) {
+  const bool last_queue =
+      rank.over.change([&] { return ++rank.ended == rank.prepared.used_queues; });
   if (!last_queue) {
     run_threads_.set_activity(
         fmt::format("step {} is over on this queue", options_.first_step + step));
     if (!run_threads_.directed())
-      rank.over.await([&] { return rank.ended == members || rank.step > step; });
+      rank.over.await([&] { return rank.ended == rank.prepared.used_queues || rank.step > step; });
     // What on_step_end waits for has deadlines of its own, which may be longer: a checkpoint's.
     constexpr Seconds kNoDeadline{30.0 * 24 * 3600};
     const LongWait patient(kNoDeadline);
     rank.over.await([&] { return rank.step > step; });
     return !rank.last;
   }
-  if (const Instruction* first_irregular = rank.record.first_irregular();
-      first_irregular != nullptr) {
-    throw RunFailure(RunFailure::Kind::defect,
-                     fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
-                                 describe(rank.times.rank, *first_irregular)));
-  }
-  run_threads_.set_activity(fmt::format("step {} is issued", options_.first_step + step),
-                            order_of(step, kEndOfStep));
-  device_.end_step(rank.times.rank, rank.timed ? &rank.times : nullptr);
-  for (const InstructionSpan& span : rank.times.spans)
-    rank.times.end = std::max(rank.times.end, span.end);
-  const bool more =
-      options_.on_step_end && options_.on_step_end({.rank = rank.times.rank,
-                                                    .pipeline_rank = rank.times.pipeline_rank,
-                                                    .step = step,
-                                                    .times = rank.timed ? &rank.times : nullptr,
-                                                    .record = rank.record});
+  close_step(rank, step);
+  const bool more = end_step(rank, step, false);
   if (more) begin_step(rank, step + 1);
   rank.over.change([&] {
     rank.ended = 0;
@@ -251,19 +256,49 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
   return more;
 }
 
+void Executor::close_step(Rank& rank, std::int64_t step) {
+  if (const Instruction* first_irregular = rank.record.first_irregular();
+      first_irregular != nullptr) {
+    throw RunFailure(RunFailure::Kind::defect,
+                     fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
+                                 describe(rank.global, *first_irregular)));
+  }
+  device_.close_step(rank.global);
+}
+
+bool Executor::end_step(Rank& rank, std::int64_t step, bool next_issued) {
+  const std::int64_t issued = step + (next_issued ? 1 : 0);
+  run_threads_.set_activity(
+      next_issued ? fmt::format("step {} is issued, the end of step {} awaited",
+                                options_.first_step + issued, options_.first_step + step)
+                  : fmt::format("step {} is issued", options_.first_step + issued),
+      order_of(issued, kEndOfStep));
+  const auto& [times, timed] = measured(rank, step);
+  StepTimes& own = measured(rank, step).times;
+  device_.end_step(rank.global, step, timed ? &own : nullptr);
+  for (const InstructionSpan& span : times.spans) own.end = std::max(own.end, span.end);
+  return options_.on_step_end && options_.on_step_end({.rank = rank.global,
+                                                       .pipeline_rank = times.pipeline_rank,
+                                                       .step = step,
+                                                       .times = timed ? &times : nullptr,
+                                                       .record = rank.record,
+                                                       .next_issued = next_issued});
+}
+
 /// While none of its queues runs.
 void Executor::begin_step(Rank& rank, std::int64_t step) {
   rank.hazard_checker.begin_step();
   rank.record.begin_step();
   for (QueueState& queue : rank.queues) queue.done.store(0, std::memory_order_relaxed);
-  rank.timed = options_.measured && options_.measured(step);
-  rank.times.spans.clear();
-  if (rank.timed) {
-    rank.times.step = step;
-    rank.times.spans.resize(rank.prepared.program.instructions.size());
-    rank.times.begin = rank.times.end = device_.now(rank.times.rank, Queue::compute);
+  auto& [times, timed] = measured(rank, step);
+  timed = options_.measured && options_.measured(step);
+  times.spans.clear();
+  if (timed) {
+    times.step = step;
+    times.spans.resize(rank.prepared.program.instructions.size());
+    times.begin = times.end = device_.now(rank.global, Queue::compute);
   }
-  device_.begin_step(rank.times.rank, step, rank.timed);
+  device_.begin_step(rank.global, step, timed);
 }
 
 }  // namespace echelon

@@ -23,7 +23,8 @@ struct StepEnd {
   int pipeline_rank = 0;
   std::int64_t step = 0;
   const StepTimes* times = nullptr;  ///< null where the step was not measured
-  const Record& record;
+  const Record& record;              ///< of the step issued last
+  bool next_issued = false;          ///< the next step runs already
 };
 
 struct ExecutorOptions {
@@ -31,9 +32,14 @@ struct ExecutorOptions {
   std::function<bool(std::int64_t step)> measured;  ///< none: no step
   std::int64_t first_step = 0;                      ///< number of the first step in messages
   bool in_order = false;  ///< one thread per rank issues for all queues, in the program's order
+  /// in_order: whether the end of a step is awaited before the next one is issued, the same for all
+  /// ranks; of other steps it is awaited when the next one has been issued, so that the device does
+  /// not wait for the host. The last step is awaited. None: all are.
+  std::function<bool(std::int64_t step)> awaited{};
   /// Called once per rank and step by one of its threads, while none of its queues runs;
   /// concurrently for different ranks. False: this was the last step; all ranks of all processes
-  /// must agree on that for the same step. An exception ends the run. None: one step.
+  /// must agree on that for the same step; if the next one runs already (StepEnd::next_issued), it
+  /// is the last. An exception ends the run. None: one step.
   std::function<bool(const StepEnd&)> on_step_end;
 };
 
@@ -84,11 +90,15 @@ class Executor {
   struct Rank {
     Rank(RunThreads& run_threads, const Prepared& what, int global, int pipeline);
     const Prepared& prepared;
+    const int global;
     BufferHazardChecker hazard_checker;
     Record record;
-    StepTimes times;
+    struct Measured {
+      StepTimes times;
+      bool timed = false;
+    };
+    std::array<Measured, 2> measured;  ///< of a step and the one before, by their numbers' parity
     std::vector<std::uint32_t> order;  ///< in_order: ids
-    bool timed = false;
     std::deque<QueueState> queues;
     Monitor over;
     // Guarded by over.
@@ -103,7 +113,13 @@ class Executor {
   void wait(Rank& rank, const std::vector<QueueProgram::Wait>& waits, const std::string& at);
   void execute(Rank& rank, const Instruction& i, std::int64_t step);
   void carry_out(Rank& rank, const Instruction& i, Work& work);
-  bool end_step(Rank& rank, std::int64_t step);
+  void run_steps_in_order(Rank& rank);
+  bool end_step_on_queue(Rank& rank, std::int64_t step);
+  void close_step(Rank& rank, std::int64_t step);
+  [[nodiscard]] bool end_step(Rank& rank, std::int64_t step, bool next_issued);
+  [[nodiscard]] static Rank::Measured& measured(Rank& rank, std::int64_t step) {
+    return rank.measured[static_cast<std::size_t>(step % 2)];
+  }
   void begin_step(Rank& rank, std::int64_t step);
 
   RunThreads& run_threads_;

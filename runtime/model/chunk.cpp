@@ -8,7 +8,7 @@
 namespace echelon {
 
 template <class T>
-Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Communicator* kv)
+Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv)
     : k_(kernels), layout_(spec), tp_(tp), kv_(kv) {
   EXPECTS(spec.tp == 1 || (tp != nullptr && tp->size() == spec.tp && tp->rank() == spec.tp_rank),
           "not the tensor-parallel group");
@@ -70,21 +70,25 @@ void Chunk<T>::finish_gradients(int unit, Wide<T>* gradients) const {
 }
 
 template <class T>
-const T* Chunk<T>::gathered(const T* local, T* memory) const {
-  if (!shape().split) return local;
-  tp_->all_gather(local, memory, boundary_count(), Number<T>::kElement);
-  return memory;
+typename Chunk<T>::Coming Chunk<T>::begin_gather(const T* local, T* memory) const {
+  if (!shape().split) return {local};
+  return {memory, tp_->begin_all_gather(local, memory, boundary_count(), Number<T>::kElement)};
 }
 
 template <class T>
-const T* Chunk<T>::reduced(T* partial, T* scattered) const {
-  if (spec().tp == 1) return partial;
-  if (!shape().split) {
-    tp_->all_reduce(partial, boundary_count(), Number<T>::kElement, Reduction::sum);
-    return partial;
+typename Chunk<T>::Coming Chunk<T>::begin_reduce(T* partial, T* scattered) const {
+  if (spec().tp == 1) return {partial};
+  constexpr Element kElement = Number<T>::kElement;
+  if (shape().split) {
+    return {scattered, tp_->begin_reduce_scatter(partial, scattered, boundary_count(), kElement)};
   }
-  tp_->reduce_scatter(partial, scattered, boundary_count(), Number<T>::kElement);
-  return scattered;
+  return {partial, tp_->begin_all_reduce(partial, boundary_count(), kElement, Reduction::sum)};
+}
+
+template <class T>
+const T* Chunk<T>::arrived(const Coming& coming) const {
+  if (coming.pending) tp_->await(coming.pending);
+  return coming.data;
 }
 
 /// Bias and residual are added to what the ranks' products add up to, once: by the norm behind.

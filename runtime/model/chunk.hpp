@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/backend/kernels.hpp"
+#include "runtime/backend/timed_communicator.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/element.hpp"
 #include "runtime/model/chunk_layout.hpp"
@@ -20,6 +22,13 @@ namespace echelon {
 ///   plain               2 AR        2 AR        2 AR            -                1 AR
 ///   sequence parallel   2 AG, 2 RS  4 AG, 2 RS  2 AG, 2 RS      4 AG             2 AG, 1 RS
 ///
+/// On queues with a side stream, the backward's collectives of column-parallel matrices run beside
+/// its products (Megatron-Core, LinearWithGradAccumulationAndAsyncCommunication in
+/// tensor_parallel/layers.py): the gather of a matrix's normed input beside the gradient of its
+/// input, the sum of that gradient beside the gradient of its weight; in backward_weight, the
+/// gather for a weight gradient beside the one before it. Gathers of the upstream gradient, the
+/// sums of backward_input, and the forward's collectives are exposed.
+///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
 /// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
@@ -31,7 +40,7 @@ class Chunk {
   /// All work is enqueued on `kernels`. `tp`: the tensor-parallel group. `kv`: those of it, in
   /// order, that hold the same kv head, if there are fewer heads than ranks. Null for a group of
   /// one.
-  Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Communicator* kv);
+  Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv);
 
   [[nodiscard]] const ChunkSpec& spec() const { return layout_.spec(); }
   [[nodiscard]] const ChunkParameters& parameters() const { return layout_.parameters(); }
@@ -62,10 +71,22 @@ class Chunk {
   void run_backward(int unit, const ChunkArguments<T>& args, Weights weights) const;
 
   // chunk.cpp
+  /// The result of a collective that runs beside the queue's work until arrived().
+  struct Coming {
+    const T* data = nullptr;
+    TimedCommunicator::Pending pending{};
+  };
   /// All rows of what each tp rank has its part of.
-  const T* gathered(const T* local, T* memory) const;
+  [[nodiscard]] Coming begin_gather(const T* local, T* memory) const;
   /// The sum of what the tp ranks hold; of it this rank's part, in `scattered`, when split.
-  const T* reduced(T* partial, T* scattered) const;
+  [[nodiscard]] Coming begin_reduce(T* partial, T* scattered) const;
+  const T* arrived(const Coming& coming) const;
+  const T* gathered(const T* local, T* memory) const {
+    return arrived(begin_gather(local, memory));
+  }
+  const T* reduced(T* partial, T* scattered) const {
+    return arrived(begin_reduce(partial, scattered));
+  }
   /// Writes to `out`, except for the sum that remains to be done.
   [[nodiscard]] SumBefore<T> row_parallel(const T* x, std::int64_t width, const T* weight,
                                           const T* bias, const T* residual,
@@ -102,19 +123,30 @@ class Chunk {
   void attention_backward(int layer, const ChunkArguments<T>& args,
                           const SavedActivations<T>& activations, const WeightInputs<T>& later,
                           Weights weights) const;
+  /// A column-parallel matrix and the norm before it, of x.
   struct ColumnParallel {
-    const T* dy;  ///< [rows, width]
+    const T* dy;  ///< [rows, width], the gradient of its output
     std::int64_t width;
-    const T* weight;
+    std::int64_t weight;  ///< offsets
+    std::optional<std::int64_t> bias;
+    const T* x;
+    std::int64_t norm, norm_bias;
   };
-  /// Back through a column-parallel matrix and the norm before it, of x, to the upstream gradient.
-  void column_parallel_backward(const ColumnParallel& from, const T* x, std::int64_t norm,
-                                std::int64_t norm_bias, const ChunkArguments<T>& args) const;
-  /// `whole`: all rows of the gradient. The normed input is in work.normed.
-  void mlp_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
-                   const T* activated, const T* up_gradient) const;
-  void attention_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
-                         const T* whole, const T* attended, const T* qkv_gradient) const;
+  /// Back through both, to the upstream gradient. `in`: the normed input of the matrix, for the
+  /// gradients of weight and bias; none: these come later.
+  void column_parallel_backward(const ColumnParallel& matrix, const Coming* in,
+                                const ChunkArguments<T>& args) const;
+  /// Of weight and bias.
+  void column_parallel_weights(const ColumnParallel& matrix, const T* in,
+                               const ChunkArguments<T>& args) const;
+  [[nodiscard]] ColumnParallel qkv_matrix(int layer, const T* dy,
+                                          const ChunkArguments<T>& args) const;
+  [[nodiscard]] ColumnParallel up_matrix(int layer, const T* dy, const T* middle) const;
+  /// Gradients of the row-parallel matrix and its bias. `whole`: all rows of the gradient.
+  void down_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
+                    const T* activated) const;
+  void output_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
+                      const T* attended) const;
 
   // chunk_ends.cpp
   [[nodiscard]] int first_position() const;
@@ -133,7 +165,7 @@ class Chunk {
   Kernels<T>& k_;
   ChunkLayout<T> layout_;
   RotaryFrequencies rotary_;  ///< empty without rotary positions
-  Communicator* tp_;
+  TimedCommunicator* tp_;
   Communicator* kv_;
 };
 

@@ -124,6 +124,7 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
   const T* const input = layout_.state(spec().layers, args);
   norm_forward(input, {}, args.weights + at.final_norm, args.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
+  Coming dx;
   for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
     const std::int64_t count = std::min(s.loss_rows, s.rows - row);
     T* const logits = work.logits;
@@ -134,15 +135,16 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
     }
     k_.logits_gradient(logits_of(row, count, args), saved.max + row, saved.sums + 2 * row,
                        args.loss_scale);
+    k_.multiply_back({logits, count, s.vocab}, head(args), s.hidden, work.partial + row * s.hidden);
+    if (row + count == s.rows) dx = begin_reduce(work.partial, work.normed);
     k_.add_weight_gradient({logits, count, s.vocab}, {in + row * s.hidden, count, s.hidden},
                            tied ? args.tied_gradients : args.gradients + at.head);
     if (spec().model.head_bias) {
       k_.bias_gradient({logits, count, s.vocab}, args.gradients + at.head_bias);
     }
-    k_.multiply_back({logits, count, s.vocab}, head(args), s.hidden, work.partial + row * s.hidden);
   }
   if (args.loss_in_backward) add_losses(args);
-  const T* const dy = reduced(work.partial, work.gathered);
+  const T* const dy = arrived(dx);
   k_.norm_backward(norm_of(input, args.weights + at.final_norm, nullptr, work), dy, nullptr,
                    args.gradient, args.gradients + at.final_norm,
                    args.gradients + at.final_norm_bias);

@@ -130,15 +130,16 @@ void Chunk<T>::mlp_backward(int layer, const ChunkArguments<T>& args,
                          up_gradient, s.rows, s.ffn);
   norm_forward(activations.middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias,
                work);
+  const ColumnParallel up = up_matrix(layer, up_gradient, activations.middle);
   if (now) {
+    const Coming in = begin_gather(work.normed, work.gathered);
     activate(activations.up, work.activated);
-    mlp_weights(layer, args, args.gradient, whole, work.activated, up_gradient);
-  } else {
-    k_.copy(args.gradient, later.mlp_gradient, boundary_count());
-    if (later.activated != nullptr) activate(activations.up, later.activated);
+    down_weights(layer, args, args.gradient, whole, work.activated);
+    return column_parallel_backward(up, &in, args);
   }
-  column_parallel_backward({up_gradient, s.up, args.weights + at.up}, activations.middle,
-                           at.mlp_norm, at.mlp_norm_bias, args);
+  k_.copy(args.gradient, later.mlp_gradient, boundary_count());
+  if (later.activated != nullptr) activate(activations.up, later.activated);
+  column_parallel_backward(up, nullptr, args);
 }
 
 template <class T>
@@ -149,7 +150,6 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
   const bool now = weights == Weights::now;
-  const T* const input = layout_.state(layer, args);
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.query,
                    work.attended_gradient);
@@ -157,114 +157,149 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   k_.attention_backward(attention_shape(), activations.qkv, activations.attended,
                         activations.log_sum, work.attended_gradient, qkv_gradient);
   rotate(qkv_gradient, -1);
-  norm_forward(input, {}, args.weights + at.attention_norm, args.weights + at.attention_norm_bias,
-               work);
+  norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
+               args.weights + at.attention_norm_bias, work);
+  const ColumnParallel qkv = qkv_matrix(layer, qkv_gradient, args);
   if (now) {
-    attention_weights(layer, args, args.gradient, whole, activations.attended, qkv_gradient);
-  } else {
-    k_.copy(args.gradient, later.attention_gradient, boundary_count());
+    const Coming in = begin_gather(work.normed, work.gathered);
+    output_weights(layer, args, args.gradient, whole, activations.attended);
+    return column_parallel_backward(qkv, &in, args);
   }
-  column_parallel_backward({qkv_gradient, s.qkv, args.weights + at.qkv}, input, at.attention_norm,
-                           at.attention_norm_bias, args);
+  k_.copy(args.gradient, later.attention_gradient, boundary_count());
+  column_parallel_backward(qkv, nullptr, args);
 }
 
 template <class T>
-void Chunk<T>::column_parallel_backward(const ColumnParallel& from, const T* x, std::int64_t norm,
-                                        std::int64_t norm_bias,
+typename Chunk<T>::ColumnParallel Chunk<T>::qkv_matrix(int layer, const T* dy,
+                                                       const ChunkArguments<T>& args) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  return {dy,
+          shape().qkv,
+          at.qkv,
+          spec().model.qkv_bias ? std::optional(at.qkv_bias) : std::nullopt,
+          layout_.state(layer, args),
+          at.attention_norm,
+          at.attention_norm_bias};
+}
+
+template <class T>
+typename Chunk<T>::ColumnParallel Chunk<T>::up_matrix(int layer, const T* dy,
+                                                      const T* middle) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  return {dy,
+          shape().up,
+          at.up,
+          spec().model.mlp_bias ? std::optional(at.up_bias) : std::nullopt,
+          middle,
+          at.mlp_norm,
+          at.mlp_norm_bias};
+}
+
+/// The sum goes to the memory of the normed input, whose gather is over: both are collectives of
+/// one stream.
+template <class T>
+void Chunk<T>::column_parallel_backward(const ColumnParallel& matrix, const Coming* in,
                                         const ChunkArguments<T>& args) const {
   const ChunkShape& s = shape();
   const Workspace<T> work = layout_.workspace(args);
-  k_.multiply_back({from.dy, s.rows, from.width}, from.weight, s.hidden, work.partial);
-  const T* const dy = reduced(work.partial, work.gathered);
-  k_.norm_backward(norm_of(x, args.weights + norm, nullptr, work), dy, args.gradient, args.gradient,
-                   args.gradients + norm, args.gradients + norm_bias);
+  k_.multiply_back({matrix.dy, s.rows, matrix.width}, args.weights + matrix.weight, s.hidden,
+                   work.partial);
+  const Coming dx = begin_reduce(work.partial, work.normed);
+  if (in != nullptr) column_parallel_weights(matrix, arrived(*in), args);
+  k_.norm_backward(norm_of(matrix.x, args.weights + matrix.norm, nullptr, work), arrived(dx),
+                   args.gradient, args.gradient, args.gradients + matrix.norm,
+                   args.gradients + matrix.norm_bias);
 }
 
 template <class T>
-void Chunk<T>::mlp_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
-                           const T* whole, const T* activated, const T* up_gradient) const {
+void Chunk<T>::column_parallel_weights(const ColumnParallel& matrix, const T* in,
+                                       const ChunkArguments<T>& args) const {
+  const ChunkShape& s = shape();
+  k_.add_weight_gradient({matrix.dy, s.rows, matrix.width}, {in, s.rows, s.hidden},
+                         args.gradients + matrix.weight);
+  if (matrix.bias) {
+    k_.bias_gradient({matrix.dy, s.rows, matrix.width}, args.gradients + *matrix.bias);
+  }
+}
+
+template <class T>
+void Chunk<T>::down_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
+                            const T* whole, const T* activated) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
-  const Workspace<T> work = layout_.workspace(args);
   k_.add_weight_gradient({whole, s.rows, s.hidden}, {activated, s.rows, s.ffn},
                          args.gradients + at.down);
-  const T* const in = gathered(work.normed, work.gathered);
-  k_.add_weight_gradient({up_gradient, s.rows, s.up}, {in, s.rows, s.hidden},
-                         args.gradients + at.up);
-  if (!spec().model.mlp_bias) return;
-  k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.down_bias);
-  k_.bias_gradient({up_gradient, s.rows, s.up}, args.gradients + at.up_bias);
+  if (spec().model.mlp_bias) {
+    k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.down_bias);
+  }
 }
 
 template <class T>
-void Chunk<T>::attention_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
-                                 const T* whole, const T* attended, const T* qkv_gradient) const {
+void Chunk<T>::output_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
+                              const T* whole, const T* attended) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
-  const Workspace<T> work = layout_.workspace(args);
-  const ModelSpec& model = spec().model;
   k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.query},
                          args.gradients + at.output);
-  if (model.attention_output_bias) {
+  if (spec().model.attention_output_bias) {
     k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.output_bias);
-  }
-  const T* const in = gathered(work.normed, work.gathered);
-  k_.add_weight_gradient({qkv_gradient, s.rows, s.qkv}, {in, s.rows, s.hidden},
-                         args.gradients + at.qkv);
-  if (model.qkv_bias) {
-    k_.bias_gradient({qkv_gradient, s.rows, s.qkv}, args.gradients + at.qkv_bias);
   }
 }
 
+/// What a matrix needs is gathered beside the product for the matrix before it: the upstream
+/// gradients, all in work.partial, and the normed inputs, all in work.gathered, in turn.
 template <class T>
 void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
   const Workspace<T> work = layout_.workspace(args);
-  for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
+  const int first = spec().first_layer_of(unit);
+  int layer = spec().first_layer_of(unit + 1) - 1;
+  if (layer < first) return;
+  Coming whole = begin_gather(layout_.weight_inputs(layer, args).mlp_gradient, work.partial);
+  for (; layer >= first; --layer) {
     const LayerOffsets& at = layout_.layer(layer);
     const SavedActivations<T> activations = layout_.saved_activations(layer, args);
     const WeightInputs<T> kept = layout_.weight_inputs(layer, args);
+    const T* const middle = kept.middle != nullptr ? kept.middle : activations.middle;
     const T* activated = kept.activated;
+    norm_forward(middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias, work);
+    Coming in = begin_gather(work.normed, work.gathered);
     if (activated == nullptr) {
       activate(activations.up, work.activated);
       activated = work.activated;
     }
-    norm_forward(kept.middle != nullptr ? kept.middle : activations.middle, {},
-                 args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias, work);
-    mlp_weights(layer, args, kept.mlp_gradient, gathered(kept.mlp_gradient, work.partial),
-                activated, kept.up_gradient);
+    down_weights(layer, args, kept.mlp_gradient, arrived(whole), activated);
+    whole = begin_gather(kept.attention_gradient, work.partial);
+    column_parallel_weights(up_matrix(layer, kept.up_gradient, middle), arrived(in), args);
     norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                  args.weights + at.attention_norm_bias, work);
-    attention_weights(
-        layer, args, kept.attention_gradient, gathered(kept.attention_gradient, work.partial),
-        kept.attended != nullptr ? kept.attended : activations.attended, kept.qkv_gradient);
+    in = begin_gather(work.normed, work.gathered);
+    output_weights(layer, args, kept.attention_gradient, arrived(whole),
+                   kept.attended != nullptr ? kept.attended : activations.attended);
+    if (layer > first)
+      whole = begin_gather(layout_.weight_inputs(layer - 1, args).mlp_gradient, work.partial);
+    column_parallel_weights(qkv_matrix(layer, kept.qkv_gradient, args), arrived(in), args);
   }
 }
 
-#define ECHELON_CHUNK_LAYER(T)                                                                     \
-  template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
-                                      const SumBefore<T>&) const;                                  \
-  template void Chunk<T>::rotate(T*, int) const;                                                   \
-  template AttentionShape Chunk<T>::attention_shape() const;                                       \
-  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                        \
-  template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                 \
-                                                    const SavedActivations<T>&) const;             \
-  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,    \
-                                     const SumBefore<T>&) const;                                   \
-  template void Chunk<T>::activate(const T*, T*) const;                                            \
-  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                   \
-                                                  const SavedActivations<T>&) const;               \
-  template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;            \
-  template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
-                                       const WeightInputs<T>&, Weights) const;                     \
-  template void Chunk<T>::attention_backward(                                                      \
-      int, const ChunkArguments<T>&, const SavedActivations<T>&, const WeightInputs<T>&, Weights)  \
-      const;                                                                                       \
-  template void Chunk<T>::column_parallel_backward(const ColumnParallel&, const T*, std::int64_t,  \
-                                                   std::int64_t, const ChunkArguments<T>&) const;  \
-  template void Chunk<T>::mlp_weights(int, const ChunkArguments<T>&, const T*, const T*, const T*, \
-                                      const T*) const;                                             \
-  template void Chunk<T>::attention_weights(int, const ChunkArguments<T>&, const T*, const T*,     \
-                                            const T*, const T*) const;                             \
+#define ECHELON_CHUNK_LAYER(T)                                                                    \
+  template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
+                                      const SumBefore<T>&) const;                                 \
+  template void Chunk<T>::rotate(T*, int) const;                                                  \
+  template AttentionShape Chunk<T>::attention_shape() const;                                      \
+  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                       \
+  template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                \
+                                                    const SavedActivations<T>&) const;            \
+  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
+                                     const SumBefore<T>&) const;                                  \
+  template void Chunk<T>::activate(const T*, T*) const;                                           \
+  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                  \
+                                                  const SavedActivations<T>&) const;              \
+  template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;           \
+  template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&, \
+                                       const WeightInputs<T>&, Weights) const;                    \
+  template void Chunk<T>::attention_backward(                                                     \
+      int, const ChunkArguments<T>&, const SavedActivations<T>&, const WeightInputs<T>&, Weights) \
+      const;                                                                                      \
   template void Chunk<T>::backward_weight(int, const ChunkArguments<T>&) const;
 ECHELON_CHUNK_LAYER(double)
 ECHELON_CHUNK_LAYER(float)

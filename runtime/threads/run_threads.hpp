@@ -76,6 +76,11 @@ class RunThreads {
   /// The longest of those, 0 s without one.
   [[nodiscard]] Seconds raised_deadline() const { return Seconds{raised_deadline_}; }
   [[nodiscard]] bool directed() const { return static_cast<bool>(pick_next_); }
+  /// Stops the run because the calling member, or a member that another thread watches, waited too
+  /// long. `what` follows "no progress within the deadline": ": barrier ...".
+  void hang(const std::string& what);
+  /// Longest wait of the calling thread.
+  [[nodiscard]] std::optional<Seconds> deadline() const;
   /// Current activity of the calling member, for the message of a hang; `order`: its place in the
   /// run. Cheap; called per instruction.
   void set_activity(const std::string& what, std::uint64_t order = 0);
@@ -125,15 +130,10 @@ class RunThreads {
   [[nodiscard]] bool wait_directed(std::unique_lock<std::mutex>& lock,
                                    const std::function<bool()>& ready, const DescribeWait& waiting);
   void schedule_next();  ///< directed: picks the next member
-  /// Stops the run because the calling member waited too long for `what`.
-  void hang(const std::string& what);
   [[noreturn]] void rethrow();
   [[nodiscard]] std::string whereabouts();
   /// The member's wait has lasted for a while. `waiting` is evaluated without mutex_.
   void note_wait(const DescribeWait& waiting);
-
-  /// Longest wait of the calling thread.
-  [[nodiscard]] std::optional<Seconds> deadline() const;
 
   std::optional<Seconds> deadline_;
   std::atomic<double> raised_deadline_ = 0;  ///< seconds

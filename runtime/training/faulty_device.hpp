@@ -35,7 +35,10 @@ class FaultyDevice final : public Device {
   void begin_step(int rank, std::int64_t step, bool timed) override {
     inner_.begin_step(rank, step, timed);
   }
-  void end_step(int rank, StepTimes* times) override { inner_.end_step(rank, times); }
+  void close_step(int rank) override { inner_.close_step(rank); }
+  void end_step(int rank, std::int64_t step, StepTimes* times) override {
+    inner_.end_step(rank, step, times);
+  }
   [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override {
     return inner_.issue_order(rank);
   }

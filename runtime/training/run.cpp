@@ -86,6 +86,9 @@ class Run {
   bool has_learned_nothing(const StepEnd& over, const StepResult& result);
   std::int32_t largest(int rank, std::int32_t number);
   [[nodiscard]] std::int32_t request_of(int rank) const;
+  [[nodiscard]] bool is_checkpoint_due(std::int64_t done) const {
+    return settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
+  }
 
   const PlanFile& plan_;
   const RunSettings& settings_;
@@ -183,6 +186,10 @@ Status Run<T>::prepare() {
   options.local = here;
   options.first_step = start_.step;
   options.in_order = backend_->issues_in_order();
+  options.awaited = [this](std::int64_t step) {
+    const std::int64_t done = start_.step + step + 1;
+    return done >= start_.end || is_checkpoint_due(done);
+  };
   warm_ = std::min(kWarmUp, steps - 1);
   options.measured = [this](std::int64_t step) { return step >= warm_; };
   options.on_step_end = [this](const StepEnd& over) { return on_step_end(over); };
@@ -260,9 +267,10 @@ bool Run<T>::on_step_end(const StepEnd& over) {
   if (has_full_disk(settings_.inject, over.rank, done)) *disk_full_ = true;  // before all meet
   const std::int32_t request = largest(over.rank, request_of(over.rank));
   const bool interrupted = request > 0;
-  const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
-  last = last || interrupted;
   const bool diverged = has_learned_nothing(over, result);
+  if (interrupted && over.next_issued) return false;  // the next step is the last one
+  last = last || interrupted;
+  const bool due = is_checkpoint_due(done);
   checkpoints_->after_step(over.rank, done, (due || last) && !diverged, last, *device_);
   if (last) {
     collect(over);

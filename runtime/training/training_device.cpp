@@ -44,16 +44,27 @@ typename TrainingDevice<T>::RankState& TrainingDevice<T>::state(int rank) const 
 }
 
 template <class T>
+bool TrainingDevice<T>::estimates_noise(std::int64_t step) const {
+  return training_.noise_every > 0 && step % training_.noise_every == 0 &&
+         training_.plan.schedule != ScheduleKind::zero_bubble_h1 &&
+         std::int64_t{schedule_.microbatches} * training_.plan.dp > 1;
+}
+
+template <class T>
+double TrainingDevice<T>::learning_rate_of(std::int64_t step) const {
+  return training_.rate.at(static_cast<double>(samples_before(step)) /
+                           static_cast<double>(training_.job.global_batch));
+}
+
+template <class T>
 void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
-  const ParallelPlan& plan = training_.plan;
-  r.estimates_noise = training_.noise_every > 0 && r.step % training_.noise_every == 0 &&
-                      plan.schedule != ScheduleKind::zero_bubble_h1 &&
-                      std::int64_t{schedule_.microbatches} * plan.dp > 1;
+  r.estimates_noise = estimates_noise(r.step);
   for (auto& each : r.chunks) {
     std::fill(each.backwards.begin(), each.backwards.end(), 0);
     std::fill(each.reductions.begin(), each.reductions.end(), 0);
+    each.updates_awaited.assign(each.states->flat_states().size(), false);
   }
   for (auto& gradient_buffer : r.gradient_buffers) gradient_buffer.emptied_by = nullptr;
   r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed, !r.estimates_noise);
@@ -61,17 +72,24 @@ void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
 }
 
 template <class T>
-void TrainingDevice<T>::end_step(int rank, StepTimes* times) {
+void TrainingDevice<T>::close_step(int rank) {
   RankState& r = state(rank);
-  r.processor.end_step(times);
+  r.processor.close_step(r.sums, sizeof *r.sums);
+}
+
+template <class T>
+void TrainingDevice<T>::end_step(int rank, std::int64_t step, StepTimes* times) {
+  RankState& r = state(rank);
   typename RankState::StepSums sums;
-  r.processor.read(r.sums, &sums, sizeof sums);
+  static_assert(sizeof sums <= Processor<T>::kResultBytes);
+  r.processor.end_step(times, &sums);
   StepResult& result = r.result;
   result.loss = sums.loss / training_.job.tokens_per_step();
   result.gradient_norm = std::sqrt(sums.squares);
+  result.learning_rate = learning_rate_of(first_step_ + step);
   result.clipped = sums.scale < 1;
   result.small_norm.reset();
-  if (r.estimates_noise) {
+  if (estimates_noise(first_step_ + step)) {
     // Gradients are scaled to the global batch: back to the mean of one microbatch's samples.
     const ParallelPlan& plan = training_.plan;
     const double share =
@@ -136,7 +154,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
   constexpr Element kElement = Number<T>::kElement;
   switch (i.op) {
     case Op::load_batch: return load(r, i, on);
-    case Op::forward: return forward(r, i);
+    case Op::forward: return forward(r, i, on);
     case Op::backward:
     case Op::backward_input:
     case Op::backward_weight: return backward(r, i, on);
@@ -159,11 +177,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::norm_reduce: return norm(r, on);
     case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, &r.sums->scale);
     case Op::optimizer_step: return step(r, on);
-    case Op::gather_updated: {
-      OptimizerState<T>& states = *r.chunks[at_index(*i.chunk)].states;
-      for (auto& flat : states.flat_states()) states.gather_updated(flat);
-      return;
-    }
+    case Op::gather_updated: return gather_updated(r, i, on);
     case Op::zero_gradients:
       for (auto& each : r.chunks) {
         for (auto& flat : each.states->flat_states()) each.states->clear_gradients(on, flat);
@@ -181,8 +195,8 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
   std::int32_t* const tokens = r.batch.data();
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
-    const std::int64_t number =
-        samples_before(r) + r.at.dp * share + std::int64_t{*i.microbatch} * plan.microbatch + s;
+    const std::int64_t number = samples_before(r.step) + r.at.dp * share +
+                                std::int64_t{*i.microbatch} * plan.microbatch + s;
     training_.read(number, r.sample.data());
     for (std::int64_t t = 0; t < sequence; ++t) {
       tokens[t * plan.microbatch + s] = r.sample[at_index(t)];
@@ -224,11 +238,46 @@ ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instructio
 }
 
 template <class T>
-void TrainingDevice<T>::forward(RankState& r, const Instruction& i) {
+void TrainingDevice<T>::forward(RankState& r, const Instruction& i, Kernels<T>& on) {
   const UnitRange units = schedule_.units_of(i);
   for (int unit = units.first; unit < units.end; ++unit) {
+    await_updated(r, *i.chunk, unit, on);
     r.chunks[at_index(*i.chunk)].chunk->forward(unit, arguments_of(r, i, unit));
   }
+}
+
+/// In the order in which the next step's forward needs them: a tied embedding before the layers, or
+/// after them.
+template <class T>
+void TrainingDevice<T>::gather_updated(RankState& r, const Instruction& i, Kernels<T>& on) {
+  auto& of_chunk = r.chunks[at_index(*i.chunk)];
+  auto& flat_states = of_chunk.states->flat_states();
+  const auto gather = [&](std::size_t flat) {
+    of_chunk.states->gather_updated(flat_states[flat]);
+    on.set_mark(r.mark_of(*i.chunk, flat));
+  };
+  const std::size_t units = at_index(schedule_.units);
+  const bool tied_first = units < flat_states.size() && of_chunk.chunk->spec().embedding;
+  if (tied_first) gather(units);
+  for (std::size_t unit = 0; unit < units; ++unit) gather(unit);
+  if (units < flat_states.size() && !tied_first) gather(units);
+}
+
+template <class T>
+void TrainingDevice<T>::await_updated(RankState& r, int chunk, int unit, Kernels<T>& on) {
+  auto& of_chunk = r.chunks[at_index(chunk)];
+  const int zero = of_chunk.states->zero_groups().zero;
+  if (zero != 1 && zero != 2) return;
+  const auto await = [&](std::size_t flat) {
+    if (of_chunk.updates_awaited[flat]) return;
+    of_chunk.updates_awaited[flat] = true;
+    const ScopedSubSpan exposed(on, Within::dp_comm);
+    on.wait_for_mark(r.mark_of(chunk, flat));
+  };
+  const ChunkSpec& spec = of_chunk.chunk->spec();
+  const bool uses_tied = (unit == 0 && spec.embedding) || (unit + 1 == spec.units && spec.loss);
+  if (r.tied_flat(chunk) != nullptr && uses_tied) await(at_index(spec.units));
+  await(at_index(unit));
 }
 
 /// Units fall. ZeRO-2 and 3 accumulate a unit's gradients in a gradient buffer that its reduction
@@ -269,10 +318,8 @@ void TrainingDevice<T>::store_input_gradient(RankState& r, const Instruction& i,
 /// Nothing changes if the gradients are NaN; the loss watch ends such a run.
 template <class T>
 void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
-  r.result.learning_rate = training_.rate.at(static_cast<double>(samples_before(r)) /
-                                             static_cast<double>(training_.job.global_batch));
   OptimizerStep optimizer = training_.optimizer;
-  optimizer.learning_rate = r.result.learning_rate;
+  optimizer.learning_rate = learning_rate_of(r.step);
   optimizer.step = r.step + 1;
   for (auto& each : r.chunks) {
     for (FlatState<T>& flat : each.states->flat_states())

@@ -12,12 +12,12 @@
 #include "core/plan/process_grid.hpp"
 #include "core/schedule/schedule.hpp"
 #include "runtime/backend/processor.hpp"
+#include "runtime/backend/timed_communicator.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/threads/run_threads.hpp"
 #include "runtime/training/learning_rate.hpp"
 #include "runtime/training/optimizer_state.hpp"
-#include "runtime/training/timed_communicator.hpp"
 
 namespace echelon {
 
@@ -56,7 +56,8 @@ class TrainingDevice : public Device {
 
   void execute(Work& work) override;
   void begin_step(int rank, std::int64_t step, bool timed) override;
-  void end_step(int rank, StepTimes* times) override;
+  void close_step(int rank) override;
+  void end_step(int rank, std::int64_t step, StepTimes* times) override;
   /// A backward without a free gradient buffer is issued after the reduction that frees one. Ranks
   /// that reduce together run one program, so they agree on that.
   [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override;
@@ -67,6 +68,7 @@ class TrainingDevice : public Device {
     first_step_ = step;
     first_sample_ = sample;
   }
+  /// Of the step that ended last.
   [[nodiscard]] StepResult result(int rank) const;
   /// Makes the rank's gradient norm NaN, when its norm is due (`--inject nan`).
   void make_nan(int rank);
@@ -86,13 +88,18 @@ class TrainingDevice : public Device {
   [[nodiscard]] std::byte* buffer_of(const RankState& r, const Instruction& i,
                                      BufferKind kind) const;
   void carry_out(RankState& r, const Instruction& i, Kernels<T>& on);
-  /// Samples before the rank's current step.
-  [[nodiscard]] std::int64_t samples_before(const RankState& r) const {
-    return first_sample_ + (r.step - first_step_) * training_.job.global_batch;
+  /// Samples before a step.
+  [[nodiscard]] std::int64_t samples_before(std::int64_t step) const {
+    return first_sample_ + (step - first_step_) * training_.job.global_batch;
   }
+  [[nodiscard]] double learning_rate_of(std::int64_t step) const;
+  [[nodiscard]] bool estimates_noise(std::int64_t step) const;
   void load(RankState& r, const Instruction& i, Kernels<T>& on);
-  void forward(RankState& r, const Instruction& i);
+  void forward(RankState& r, const Instruction& i, Kernels<T>& on);
   void backward(RankState& r, const Instruction& i, Kernels<T>& on);
+  void gather_updated(RankState& r, const Instruction& i, Kernels<T>& on);
+  /// Before the first forward of a step that uses the unit's weights.
+  void await_updated(RankState& r, int chunk, int unit, Kernels<T>& on);
   void store_input_gradient(RankState& r, const Instruction& i, Kernels<T>& on);
   Wide<T>* gradient_buffer_of(RankState& r, const Instruction& i, int unit, Kernels<T>& on);
   void add_small_squares(RankState& r, int chunk, int unit, const Wide<T>* gradients,

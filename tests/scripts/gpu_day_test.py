@@ -133,6 +133,9 @@ class GpuDay(unittest.TestCase):
         self.assertEqual(sorted(zeros), ["numbers_seconds", "zeros_seconds"])
         self.assertEqual(sorted(parts["experiment: a call of NCCL"]["result"]),
                          ["blocking_seconds", "nonblocking_seconds"])
+        for how in ("nonblocking", "blocking", "not split"):
+            trained = parts["experiment: tp 2, communicators " + how]["result"]
+            self.assertEqual(trained["plan"]["tp"], 2)
         self.assertEqual(parts["experiment: killed and resumed"]["result"]["resumed_with"], 2)
         self.publish(document)
 

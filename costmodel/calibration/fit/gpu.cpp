@@ -234,6 +234,8 @@ class GpuFit {
     if (gpu_.attention_parts > Bytes{}) {
       keep("attention_parts", gpu_.attention_parts.in(1_MiB),
            "parts that cuDNN's deterministic backward goes over");
+      keep("attention_deterministic", gpu_.attention_deterministic ? 1 : 0,
+           "ECHELON_DETERMINISTIC of plan calibrate");
     }
     if (gpu_.communicator > Bytes{}) {
       keep("nccl_per_communicator", gpu_.communicator.in(1_MiB),

@@ -13,11 +13,15 @@ namespace echelon::cuda {
 namespace {
 
 /// The value of ECHELON_DETERMINISTIC.
-bool deterministic_is_wanted() { return chosen_by("ECHELON_DETERMINISTIC", {"0", "1"}) == "1"; }
 
 bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
 }  // namespace
+
+AttentionMode chosen_attention(Bytes memory) {
+  return {.deterministic = chosen_by("ECHELON_DETERMINISTIC", {"0", "1"}) == "1",
+          .limit = attention_limit(memory)};
+}
 
 void Attention::prepare(const AttentionShape& shape, Stream stream) {
   const auto [place, is_new] = cudnn_.try_emplace(shape);
@@ -26,9 +30,7 @@ void Attention::prepare(const AttentionShape& shape, Stream stream) {
   std::string why = "ECHELON_CUDNN=never";
   if (cudnn_is_wanted()) {
     const DeviceMemory memory = memory_of_device();
-    const AttentionMode mode{.deterministic = deterministic_is_wanted(),
-                             .limit = attention_limit(memory.free + memory.used)};
-    cudnn = cudnn_attention(shape, why, mode);
+    cudnn = cudnn_attention(shape, why, chosen_attention(memory.free + memory.used));
     if (cudnn && !try_out(shape, stream)) {
       cudnn.reset();
       why = "no memory to try cuDNN's";

@@ -12,6 +12,9 @@
 
 namespace echelon::cuda {
 
+/// On a GPU with this much memory: deterministic by ECHELON_DETERMINISTIC=1 alone.
+[[nodiscard]] AttentionMode chosen_attention(Bytes memory);
+
 /// The two may alternate: each can use the forward results of the other in the backward.
 class Attention {
  public:

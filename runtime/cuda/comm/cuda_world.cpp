@@ -87,6 +87,32 @@ Queue queue_of(GroupRole role) {
   return Queue::host;
 }
 
+bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRole::kv_replicas; }
+
+namespace {
+
+/// The role of which a role's groups are split off, so that all members of that one's groups take
+/// part: the role's groups divide them.
+GroupRole parent_of(GroupRole role) {
+  return role == GroupRole::kv_replicas ? GroupRole::tp : GroupRole::norm;
+}
+
+/// NCCL executes the calls of all communicators that share resources one after the other. Those of
+/// one stream lose nothing by it. Source: ncclLaunchPrepare in NCCL's src/enqueue.cc.
+bool shares_with(GroupRole role, GroupRole parent) {
+  return queue_of(role) == queue_of(parent) && is_beside(role) == is_beside(parent);
+}
+
+/// Collectives of data-parallel ranks run beside the kernels of the compute queue, and take
+/// multiprocessors from them: at most so many. Half of NCCL's own limit on Hopper (32); not
+/// measured. NCCL_MAX_CTAS overrides it.
+constexpr int kMaxCtas = 16;
+bool is_data_parallel(GroupRole role) {
+  return queue_of(role) == Queue::reduce || queue_of(role) == Queue::gather;
+}
+
+}  // namespace
+
 /// By rank and role, of the first members of groups.
 struct CudaWorld::Ids {
   std::vector<NcclId> all;
@@ -102,7 +128,9 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
       host_(std::move(host)),
       gpus_(gpus),
       stream_of_(stream_of),
-      nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}) {
+      nccl_use_(chosen_nccl_use()),
+      nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}, Seconds{10},
+            nccl_use_) {
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     const auto which = static_cast<GroupRole>(role);
     if (is_used(which, plan)) groups_[role] = groups_of(which, plan, model);
@@ -124,7 +152,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
         std::optional<DeviceBuffer>& memory = scratch.at(rank);
         memory.emplace(DeviceBuffer::required(options.warm_up_bytes, DeviceBuffer::Where::device,
                                               "a warm-up of NCCL"));
-        clear(*memory, options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        clear(*memory, options.warm_up_bytes, stream_of_(rank, GroupRole::dp_compute));
         // No thread allocates while a GPU waits for others: CUDA might wait for that GPU.
         host_->at(rank, GroupRole::control).barrier();
         warm_up(rank, memory->as<void>(), options.warm_up_bytes);
@@ -145,16 +173,16 @@ CudaWorld::~CudaWorld() {
 /// Communicators that this thread can create alone.
 void CudaWorld::make_solo_and_shared() {
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
-    const Queue queue = queue_of(static_cast<GroupRole>(role));
+    const auto which = static_cast<GroupRole>(role);
     for (const Group& group : groups_[role]) {
       const bool here = ends_.contains(group.rank(0));
       if (group.size() == 1 && here) {
-        ends_.at(group.rank(0))[role] = solo_communicator(stream_of_(group.rank(0), queue));
+        ends_.at(group.rank(0))[role] = solo_communicator(stream_of_(group.rank(0), which));
       }
       if (group.size() == 1 || !gpus_.shared) continue;
       use_device(gpus_.device.at(group.rank(0)));
       std::vector<Stream> streams;
-      for (const int rank : group.ranks) streams.push_back(stream_of_(rank, queue));
+      for (const int rank : group.ranks) streams.push_back(stream_of_(rank, which));
       auto ends = loopback_communicators(run_threads_, group, streams);
       for (int member = 0; member < group.size(); ++member) {
         ends_.at(group.rank(member))[role] = std::move(ends[static_cast<std::size_t>(member)]);
@@ -168,7 +196,8 @@ CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
   std::vector<NcclId> own(kGroupRoles);
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     for (const Group& group : groups_[role]) {
-      if (group.size() > 1 && group.rank(0) == rank) own[role] = new_nccl_id();
+      const bool splits = nccl_use_.split && static_cast<GroupRole>(role) != GroupRole::norm;
+      if (group.size() > 1 && group.rank(0) == rank && !splits) own[role] = new_nccl_id();
     }
   }
   Ids ids;
@@ -179,14 +208,40 @@ CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
   return ids;
 }
 
-/// Roles in their order, so that no two ranks wait for each other in different roles.
+/// Roles in the same order on all ranks, so that no two wait for each other in different roles;
+/// first the one of all ranks, off which others are split.
 void CudaWorld::join(int rank, const Ids& ids) {
+  join_role(rank, GroupRole::norm, ids);
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
-    const auto [group, member] = place_of(groups_[role], rank);
-    if (group == nullptr || group->size() == 1) continue;
-    ends_.at(rank)[role] = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), role)],
-                                      stream_of_(rank, queue_of(static_cast<GroupRole>(role))));
+    const auto which = static_cast<GroupRole>(role);
+    if (which != GroupRole::norm) join_role(rank, which, ids);
   }
+}
+
+void CudaWorld::join_role(int rank, GroupRole role, const Ids& ids) {
+  const std::vector<Group>& groups = groups_[index_of(role)];
+  if (std::all_of(groups.begin(), groups.end(), [](const Group& g) { return g.size() == 1; }))
+    return;
+  const auto [group, member] = place_of(groups, rank);
+  const bool alone = group->size() == 1;
+  NcclLimits limits;
+  if (is_data_parallel(role)) limits.max_ctas = kMaxCtas;
+  std::unique_ptr<Communicator>& end = ends_.at(rank)[index_of(role)];
+  const Stream stream = stream_of_(rank, role);
+  if (role == GroupRole::norm || !nccl_use_.split) {
+    if (alone) return;
+    end = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), index_of(role))], stream,
+                     limits);
+    return;
+  }
+  const GroupRole from = parent_of(role);
+  Communicator& parent = at(rank, from);
+  if (parent.size() == 1) return;  // of a group of one, which has no communicator
+  limits.shares = shares_with(role, from);
+  const int number = static_cast<int>(group - groups.data());
+  std::unique_ptr<Communicator> made =
+      nccl_.split(parent, alone ? nullptr : group, number, member, stream, limits);
+  if (made != nullptr) end = std::move(made);
 }
 
 /// Small calls and large ones, for which NCCL may take other algorithms.
@@ -204,7 +259,7 @@ void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
 }
 
 void CudaWorld::wait_for(int rank, GroupRole role) {
-  const Stream stream = stream_of_(rank, queue_of(role));
+  const Stream stream = stream_of_(rank, role);
   const auto is_over = [&] {
     check();
     return is_idle(stream);

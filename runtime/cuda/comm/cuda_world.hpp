@@ -15,8 +15,10 @@
 
 namespace echelon::cuda {
 
-/// The queue on whose stream the communicators of a role are enqueued.
+/// The queue that communicators of a role belong to.
 [[nodiscard]] Queue queue_of(GroupRole role);
+/// Whether they are enqueued on that queue's side stream.
+[[nodiscard]] bool is_beside(GroupRole role);
 
 struct CudaWorldOptions {
   /// Bytes of the largest call of a warm-up; NCCL algorithms for larger calls allocate their memory
@@ -27,10 +29,13 @@ struct CudaWorldOptions {
 /// GroupRole::control communicates between hosts; the other roles use GPU memory and streams:
 /// through NCCL if each rank has a GPU of its own, through the shared memory if all ranks are on
 /// one GPU. All communicators that the plan uses (is_used) are created here and used once, so that
-/// their memory is allocated before the first step.
+/// their memory is allocated before the first step. Those of NCCL are split off the one of all
+/// ranks (off the tensor-parallel one if they divide it), and share its resources if they have its
+/// stream.
 class CudaWorld final : public World {
  public:
-  using StreamOf = std::function<Stream(int rank, Queue queue)>;
+  /// The stream on which the communicators of a role are enqueued.
+  using StreamOf = std::function<Stream(int rank, GroupRole role)>;
 
   /// All processes construct theirs from the same plan, before the run's threads start. Throws
   /// RunFailure.
@@ -68,6 +73,7 @@ class CudaWorld final : public World {
   void make_solo_and_shared();
   [[nodiscard]] Ids exchange_ids(int rank);
   void join(int rank, const Ids& ids);
+  void join_role(int rank, GroupRole role, const Ids& ids);
   void warm_up(int rank, void* scratch, std::int64_t bytes);
   void wait_for(int rank, GroupRole role);
 
@@ -76,6 +82,7 @@ class CudaWorld final : public World {
   Gpus gpus_;
   StreamOf stream_of_;
   std::array<std::vector<Group>, kGroupRoles> groups_;  ///< of lines in use
+  NcclUse nccl_use_;
   Nccl nccl_;
   std::map<int, Ends> ends_;    ///< by local rank
   std::map<int, Bytes> taken_;  ///< the same

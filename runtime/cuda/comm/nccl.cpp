@@ -1,8 +1,8 @@
 #include "runtime/cuda/comm/nccl.hpp"
 
-#include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -11,45 +11,12 @@
 #include <utility>
 
 #include "runtime/comm/call_communicator.hpp"
+#include "runtime/cuda/comm/nccl_shared_comm.hpp"
 #include "runtime/cuda/device/checks.hpp"
-#include "runtime/cuda/device/resources.hpp"
 #include "runtime/threads/clock.hpp"
 
 namespace echelon::cuda {
 namespace {
-
-/// A lost connection is a system error on the rank that detects it, and a remote one for the
-/// others.
-RunFailure::Kind kind_of(ncclResult_t result) {
-  switch (result) {
-    case ncclSystemError:
-    case ncclRemoteError: return RunFailure::Kind::peer_lost;
-    case ncclUnhandledCudaError: return RunFailure::Kind::environment;
-    default: return RunFailure::Kind::defect;
-  }
-}
-
-/// Errors only. `comm` may be null.
-RunFailure nccl_failure(ncclResult_t result, ncclComm_t comm, const std::string& where) {
-  std::string text = fmt::format("{}: NCCL says {}", where, ncclGetErrorString(result));
-  const char* const more = ncclGetLastError(comm);
-  if (more != nullptr && *more != '\0') text += fmt::format(" ({})", more);
-  return {kind_of(result), text};
-}
-
-/// NCCL reports neither which peer was lost nor why, and an abort by a failed member looks the
-/// same. The control connection between the hosts reports both, a moment later if that member
-/// aborts its GPU work first.
-RunFailure as_peers_report(RunThreads& run_threads, const RunFailure& failure, Seconds limit) {
-  const Seconds start = steady_now();
-  while (failure.kind() == RunFailure::Kind::peer_lost && steady_now() - start < limit) {
-    if (run_threads.stopping()) return run_threads.failure();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return failure;
-}
-
-bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
 ncclDataType_t type_of(Element element) {
   switch (element) {
@@ -81,109 +48,6 @@ bool is_over_within(Seconds limit, const std::function<void()>& work) {
 
 }  // namespace
 
-/// One ncclComm, used under its lock, which is never held for long.
-class Nccl::SharedComm {
- public:
-  SharedComm(RunThreads& run_threads, Seconds peer_report_wait, Group group)
-      : run_threads_(run_threads), peer_report_wait_(peer_report_wait), group_(std::move(group)) {}
-
-  [[nodiscard]] const Group& group() const { return group_; }
-  /// A private word on the GPU. It is freed after the communicator, since until then freeing it
-  /// might have to wait for the GPU.
-  [[nodiscard]] void* barrier_word() const { return barrier_word_.as<void>(); }
-  void join(int member, const NcclId& id);
-  /// Returns when it is on the stream.
-  void enqueue(const Call& call, const std::function<ncclResult_t(ncclComm_t)>& start);
-  void check();
-  /// Releases the communicator. Null: already released.
-  [[nodiscard]] ncclComm_t release() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(comm_, nullptr);
-  }
-  /// Starts the regular end. False: impossible.
-  [[nodiscard]] bool finalize();
-  [[nodiscard]] ncclResult_t state();
-
- private:
-  void await_result(ncclResult_t result, const std::string& what);
-
-  RunThreads& run_threads_;
-  const Seconds peer_report_wait_;
-  const Group group_;
-  const DeviceBuffer barrier_word_ =
-      DeviceBuffer::required(sizeof(std::int32_t), DeviceBuffer::Where::device, "barriers");
-  std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;  ///< guarded by mutex_
-};
-
-/// Status of the operation started last. Throws if the communicator was aborted.
-ncclResult_t Nccl::SharedComm::state() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) {
-    throw RunFailure(RunFailure::Kind::stopped, describe(group_) + ": NCCL was given up");
-  }
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  return asked == ncclSuccess ? state : asked;
-}
-
-/// Waits until the operation started last is no longer in progress.
-void Nccl::SharedComm::await_result(ncclResult_t result, const std::string& what) {
-  if (result == ncclInProgress) {
-    run_threads_.poll([&] { return (result = state()) != ncclInProgress; },
-                      [&] { return what + " in the " + describe(group_); });
-  }
-  if (!is_error(result)) return;
-  const RunFailure failure = [&] {
-    const std::lock_guard lock(mutex_);
-    return nccl_failure(result, comm_, what + " in the " + describe(group_));
-  }();
-  throw as_peers_report(run_threads_, failure, peer_report_wait_);
-}
-
-void Nccl::SharedComm::join(int member, const NcclId& id) {
-  ncclUniqueId unique;
-  static_assert(sizeof unique == sizeof id);
-  std::memcpy(&unique, id.data(), sizeof unique);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  config.commName = group_.name.c_str();  // lives as long as the communicator
-#endif
-  const ncclResult_t result = [&] {
-    const std::lock_guard lock(mutex_);
-    return ncclCommInitRankConfig(&comm_, group_.size(), unique, member, &config);
-  }();
-  await_result(result, "joining");
-}
-
-void Nccl::SharedComm::enqueue(const Call& call,
-                               const std::function<ncclResult_t(ncclComm_t)>& start) {
-  const ncclResult_t result = [&] {
-    const std::lock_guard lock(mutex_);
-    return comm_ == nullptr ? ncclInProgress : start(comm_);
-  }();
-  if (result != ncclSuccess) await_result(result, describe(group_, call));
-}
-
-void Nccl::SharedComm::check() {
-  const std::optional<RunFailure> failure = [&]() -> std::optional<RunFailure> {
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) return {};
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-    if (is_error(asked)) return nccl_failure(asked, comm_, describe(group_));
-    if (is_error(state)) return nccl_failure(state, comm_, describe(group_));
-    return {};
-  }();
-  if (failure) throw as_peers_report(run_threads_, *failure, peer_report_wait_);
-}
-
-bool Nccl::SharedComm::finalize() {
-  const std::lock_guard lock(mutex_);
-  return comm_ != nullptr && !is_error(ncclCommFinalize(comm_));
-}
-
 class Nccl::End final : public CallCommunicator {
  public:
   End(std::shared_ptr<SharedComm> link, int rank, Stream stream)
@@ -191,6 +55,7 @@ class Nccl::End final : public CallCommunicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return link_->group().size(); }
   [[nodiscard]] Seconds transfer_began() const override { return {}; }
+  [[nodiscard]] SharedComm& link() const { return *link_; }
 
  private:
   void carry_out(const Call& call, const void* in, void* out) override;
@@ -233,26 +98,50 @@ NcclId new_nccl_id() {
   return id;
 }
 
-Nccl::Nccl(RunThreads& run_threads, Seconds peer_report_wait, Seconds limit)
-    : run_threads_(run_threads), peer_report_wait_(peer_report_wait), limit_(limit) {}
+NcclUse chosen_nccl_use() {
+  NcclUse use;
+  use.blocking = chosen_by("ECHELON_NCCL_BLOCKING", {"0", "1"}) == "1";
+  use.split = NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0) &&
+              chosen_by("ECHELON_NCCL_SPLIT", {"0", "1"}) != "0";
+  return use;
+}
+
+Nccl::Nccl(RunThreads& run_threads, Seconds peer_report_wait, Seconds limit, NcclUse use)
+    : run_threads_(run_threads), peer_report_wait_(peer_report_wait), limit_(limit), use_(use) {
+  if (use_.blocking) {
+    watching_.emplace([this](const std::stop_token& end) { watch(end); });
+  }
+}
 
 Nccl::~Nccl() {
-  if (!run_threads_.stopping() && finish()) return;
+  watching_.reset();
+  if (!run_threads_.stopping() && (use_.blocking ? finish_blocking() : finish())) return;
   abort_all();
 }
 
-std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
-                                         Stream stream) {
-  const auto link = std::make_shared<SharedComm>(run_threads_, peer_report_wait_, group);
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) {
-      throw RunFailure(RunFailure::Kind::stopped, describe(group) + ": NCCL was given up");
-    }
-    links_.push_back(link);
+std::shared_ptr<Nccl::SharedComm> Nccl::new_link(const Group& group) {
+  const auto link =
+      std::make_shared<SharedComm>(run_threads_, peer_report_wait_, group, use_.blocking);
+  const std::lock_guard lock(mutex_);
+  if (aborted_) {
+    throw RunFailure(RunFailure::Kind::stopped, describe(group) + ": NCCL was given up");
   }
-  link->join(member, id);
+  links_.push_back(link);
+  return link;
+}
+
+std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
+                                         Stream stream, const NcclLimits& limits) {
+  const auto link = new_link(group);
+  link->join(member, id, limits);
   return std::make_unique<End>(link, member, stream);
+}
+
+std::unique_ptr<Communicator> Nccl::split(Communicator& parent, const Group* group, int number,
+                                          int member, Stream stream, const NcclLimits& limits) {
+  const auto link = group == nullptr ? nullptr : new_link(*group);
+  SharedComm::split(dynamic_cast<End&>(parent).link(), link, number, member, limits);
+  return link == nullptr ? nullptr : std::make_unique<End>(link, member, stream);
 }
 
 std::vector<std::shared_ptr<Nccl::SharedComm>> Nccl::links() {
@@ -262,6 +151,34 @@ std::vector<std::shared_ptr<Nccl::SharedComm>> Nccl::links() {
 
 void Nccl::check() {
   for (const auto& link : links()) link->check();
+}
+
+/// Ends calls that block: those that last too long stop the run, and a run that stops lets no call
+/// go on.
+void Nccl::watch(const std::stop_token& end) {
+  constexpr auto kLook = std::chrono::milliseconds(5);
+  while (!end.stop_requested()) {
+    std::this_thread::sleep_for(kLook);
+    if (run_threads_.stopping()) {
+      await_calls(Seconds{1});
+      return abort_all();
+    }
+    const std::optional<Seconds> deadline = run_threads_.deadline();
+    for (const auto& link : links()) {
+      const auto running = link->running();
+      if (!running || !deadline || steady_now() - running->since < *deadline) continue;
+      run_threads_.hang(": " + running->what + " does not return from NCCL");
+    }
+  }
+}
+
+/// A communicator that is aborted in a call that would have returned may be freed under it.
+void Nccl::await_calls(Seconds limit) {
+  const Seconds start = steady_now();
+  const auto all = links();
+  while (steady_now() - start < limit &&
+         std::any_of(all.begin(), all.end(), [](const auto& link) { return link->running(); }))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 /// All finalize before any is waited for: members of one process would wait for each other.
@@ -281,6 +198,17 @@ bool Nccl::finish() {
   }
   for (const auto& link : all) static_cast<void>(ncclCommDestroy(link->release()));
   return true;
+}
+
+/// Destroying a communicator waits for its work.
+bool Nccl::finish_blocking() {
+  std::vector<ncclComm_t> all;
+  for (const auto& link : links()) {
+    if (ncclComm_t const comm = link->release(); comm != nullptr) all.push_back(comm);
+  }
+  return is_over_within(limit_, [all, links = links()] {
+    for (ncclComm_t const comm : all) static_cast<void>(ncclCommDestroy(comm));
+  });
 }
 
 /// As a group: aborting one waits for the device, on which a kernel of another may wait.

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "runtime/comm/call.hpp"
@@ -18,15 +20,33 @@ namespace echelon::cuda {
 using NcclId = std::array<std::int32_t, 32>;
 [[nodiscard]] NcclId new_nccl_id();
 
-/// Communicators between GPUs, one member per GPU, and their lifetime. No call of NCCL blocks:
-/// pending calls are polled under the run's deadline. Errors become RunFailure with the call, the
-/// group and NCCL's reason; peer_lost if NCCL reports that another member is lost.
+/// How NCCL is used. Source of the variables' meaning: docs/cuda.md.
+struct NcclUse {
+  /// Calls return when they are on the stream; else NCCL starts a thread for each.
+  bool blocking = false;
+  /// Communicators are split off the first one; else each has an identifier of its own.
+  bool split = true;
+};
+/// ECHELON_NCCL_BLOCKING=1, ECHELON_NCCL_SPLIT=0.
+[[nodiscard]] NcclUse chosen_nccl_use();
+
+/// Of a communicator.
+struct NcclLimits {
+  int max_ctas = 0;     ///< thread blocks of a call; 0: NCCL's choice
+  bool shares = false;  ///< buffers and internal stream of the communicator it is split off
+};
+
+/// Communicators between GPUs, one member per GPU, and their lifetime. No call of NCCL holds up a
+/// thread beyond the run's deadline: nonblocking calls are polled; a thread of this object watches
+/// blocking ones, stops the run and aborts the communicators, which ends the call. Errors become
+/// RunFailure with the call, the group and NCCL's reason; peer_lost if NCCL reports that another
+/// member is lost.
 class Nccl {
  public:
   /// `limit`: for a regular end, and for an abort. `peer_report_wait`: when NCCL reports a lost
   /// member, how long to wait for the control connection to report which peer was lost and why.
-  explicit Nccl(RunThreads& run_threads, Seconds peer_report_wait = {},
-                Seconds limit = Seconds{10});
+  explicit Nccl(RunThreads& run_threads, Seconds peer_report_wait = {}, Seconds limit = Seconds{10},
+                NcclUse use = {});
   /// Regular end, all members together; if the run failed, or the others do not come, all
   /// communicators are aborted.
   ~Nccl();
@@ -38,7 +58,12 @@ class Nccl {
   /// their own. NCCL sums in its own order, the same for all members. Not to be used after this
   /// object is gone.
   [[nodiscard]] std::unique_ptr<Communicator> join(const Group& group, int member, const NcclId& id,
-                                                   Stream stream);
+                                                   Stream stream, const NcclLimits& limits = {});
+  /// The same of a group of some members of `parent`, which this object made: all of these call,
+  /// with the number of their group. `group` null: of none, returns null.
+  [[nodiscard]] std::unique_ptr<Communicator> split(Communicator& parent, const Group* group,
+                                                    int number, int member, Stream stream,
+                                                    const NcclLimits& limits = {});
   /// Throws asynchronous errors of NCCL. For threads that wait for a GPU, from any thread.
   void check();
   /// Aborts all NCCL work in flight; later calls fail. From any thread, repeatedly.
@@ -47,15 +72,21 @@ class Nccl {
  private:
   class SharedComm;
   class End;
+  [[nodiscard]] std::shared_ptr<SharedComm> new_link(const Group& group);
   [[nodiscard]] bool finish();
+  [[nodiscard]] bool finish_blocking();
   [[nodiscard]] std::vector<std::shared_ptr<SharedComm>> links();
+  void watch(const std::stop_token& end);
+  void await_calls(Seconds limit);
 
   RunThreads& run_threads_;
   Seconds peer_report_wait_;
   Seconds limit_;
+  NcclUse use_;
   std::mutex mutex_;
   bool aborted_ = false;                            ///< guarded by mutex_
   std::vector<std::shared_ptr<SharedComm>> links_;  ///< guarded by mutex_
+  std::optional<std::jthread> watching_;            ///< blocking calls
 };
 
 }  // namespace echelon::cuda

@@ -157,6 +157,7 @@ void layers(const MeasuredSizes::Layers& sizes, Seconds budget, GpuFacts& facts,
   out.push_back({"host of layers backward", 1, 1, shape, host_time(on.stream(), budget, backward)});
   facts.context = std::max(facts.context, on.context());
   facts.attention_parts = std::max(facts.attention_parts, on.attention_parts());
+  facts.attention_deterministic = chosen_attention(facts.memory).deterministic;
 }
 
 }  // namespace

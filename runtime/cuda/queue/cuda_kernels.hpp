@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <typeinfo>
 #include <vector>
 
@@ -18,23 +19,29 @@
 
 namespace echelon::cuda {
 
-class CudaKernels final : public Kernels<Bfloat16> {
+class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
  public:
   using T = Bfloat16;
 
-  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
-  CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms);
+  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it; `side_priority`: of its side
+  /// stream, if it has one.
+  CudaKernels(CudaProcessor& processor, int priority, std::optional<int> side_priority,
+              Algorithms& algorithms);
 
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// Null if it has none.
+  [[nodiscard]] cudaStream_t side_stream() const { return side_stream_.get(); }
   /// Allocates from `memory` what the kernels need for these chunks besides their operands.
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
-  /// Pinned memory for the uploads of a step. Allocating it may wait for GPUs whose kernels wait
-  /// for work that this thread has not enqueued yet, so it is done before a step.
+  /// Pinned memory for the uploads of two steps, `count` each. Allocating it may wait for GPUs
+  /// whose kernels wait for work that this thread has not enqueued yet, so it is done before a
+  /// step.
   void reserve_uploads(std::size_t count, std::int64_t bytes);
-  /// Pinned memory of uploads may be reused. `repeatable`: the step enqueues the same calls as the
-  /// last repeatable step.
+  /// The step before the last one is over: pinned memory of its uploads may be reused.
+  /// `repeatable`: the step enqueues the same calls as the last repeatable step.
   void begin_step(bool repeatable) {
-    uploads_ = 0;
+    uploads_ = uploads_end_ == uploads_of_step_ ? uploads_of_step_ : 0;
+    uploads_end_ = uploads_ + uploads_of_step_;
     repeatable_ = repeatable && !communicates_;
   }
   [[nodiscard]] GraphCache& graph_cache() { return graph_cache_; }
@@ -44,10 +51,13 @@ class CudaKernels final : public Kernels<Bfloat16> {
   void begin(const Instruction& i) override;
   WithinTimes end(const Instruction& i) override;
   void wait(const Instruction& i) override;
+  void set_mark(std::size_t mark) override;
+  void wait_for_mark(std::size_t mark) override;
   void start(Within part) override;
   void stop() override;
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
+  [[nodiscard]] SideStream* side() override { return side_stream_ ? this : nullptr; }
 
 #define ECHELON_OPERATOR(...) __VA_ARGS__ override;
 #include "runtime/backend/operators.def"
@@ -60,6 +70,10 @@ class CudaKernels final : public Kernels<Bfloat16> {
   /// stackoverflow.com/questions/53970187; NVIDIA states no number.
   static constexpr std::size_t kMarks = 8;
   static constexpr int kCallsBetweenMarks = 32;
+
+  void fork() override;
+  [[nodiscard]] Mark mark() override;
+  void join(Mark mark) override;
 
   /// Waits until the stream has caught up enough for another call.
   void throttle();
@@ -81,6 +95,10 @@ class CudaKernels final : public Kernels<Bfloat16> {
 
   CudaProcessor& processor_;
   OwnStream stream_;
+  OwnStream side_stream_;
+  Event forked_;  ///< waits for an event refer to its latest record before them: one is enough
+  std::array<Event, kOpenMarks> joins_;
+  Mark next_join_ = 0;
   Gemm gemm_;
   Attention attention_;
   std::byte* scratch_ = nullptr;  ///< of one kernel at a time
@@ -91,9 +109,11 @@ class CudaKernels final : public Kernels<Bfloat16> {
   };
   std::map<int, Rotation> rotations_;  ///< by head dimension
   TokenRows token_rows_;
-  std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of a step
+  std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of two steps
   std::int64_t staging_bytes_ = 0;     ///< of each
-  std::size_t uploads_ = 0;
+  std::size_t uploads_of_step_ = 0;
+  std::size_t uploads_ = 0;          ///< the next one
+  std::size_t uploads_end_ = 0;      ///< of this step
   std::array<Event, kMarks> marks_;  ///< kCallsBetweenMarks calls apart
   std::size_t mark_ = 0;             ///< the one that is set next
   int calls_ = 0;                    ///< since the last one

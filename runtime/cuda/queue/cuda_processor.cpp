@@ -33,10 +33,17 @@ CudaProcessor::CudaProcessor(RunThreads& run_threads, int rank, int device, Algo
   check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     const auto which = static_cast<Queue>(queue);
+    const auto side = which == Queue::compute ? std::optional(first) : std::nullopt;
     queues_[queue] =
-        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, algorithms);
+        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, side, algorithms);
   }
   staging_.emplace(DeviceBuffer::required(kStaging, DeviceBuffer::Where::pinned, "copies"));
+  for (Step& each : steps_) {
+    each.over = untimed_event();
+    each.result.emplace(
+        DeviceBuffer::required(kResultBytes, DeviceBuffer::Where::pinned, "results of steps"));
+  }
+  for (Event& each : fronts_) each = timed_event();
 }
 
 CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
@@ -44,6 +51,8 @@ CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
 cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
+
+cudaStream_t CudaProcessor::tensor_parallel_stream() const { return compute().side_stream(); }
 
 const Attention& CudaProcessor::attention() const {
   return queues_[static_cast<std::size_t>(Queue::compute)]->attention();
@@ -104,30 +113,38 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
 /// Instructions that need an event: those that others wait for, reductions (which free gradient
 /// buffers) and the last of each queue.
 void CudaProcessor::prepare_events(const Program& program) {
+  EXPECTS(begun_ == ended_, "no step of another program runs");
   program_ = &program;
   const std::size_t count = program.instructions.size();
   awaited_.assign(count, false);
   last_.fill(std::nullopt);
+  last_needed_.fill(std::nullopt);
   for (const Instruction& i : program.instructions) {
+    const auto queue = static_cast<std::size_t>(i.queue);
     for (const std::uint32_t id : i.after) awaited_[id] = true;
     if (i.op == Op::reduce_gradients) awaited_[i.id] = true;
-    last_[static_cast<std::size_t>(i.queue)] = i.id;
+    last_[queue] = i.id;
+    if (i.op != Op::gather_updated) last_needed_[queue] = i.id;
   }
-  for (const std::optional<std::uint32_t> id : last_) {
-    if (id) awaited_[*id] = true;
+  for (const auto& ids : {last_, last_needed_}) {
+    for (const std::optional<std::uint32_t> id : ids) {
+      if (id) awaited_[*id] = true;
+    }
   }
-  done_events_.clear();
-  for (std::size_t id = 0; id < count; ++id) {
-    done_events_.push_back(awaited_[id] ? untimed_event() : Event());
+  for (Step& each : steps_) {
+    each.done_events.clear();
+    for (std::size_t id = 0; id < count; ++id)
+      each.done_events.push_back(awaited_[id] ? untimed_event() : Event());
+    each.began.assign(count, 0);
+    each.ended.assign(count, 0);
   }
   const auto loads = std::count_if(program.instructions.begin(), program.instructions.end(),
                                    [](const Instruction& i) { return i.op == Op::load_batch; });
   queues_[static_cast<std::size_t>(Queue::host)]->reserve_uploads(static_cast<std::size_t>(loads),
                                                                   batch_bytes_ + token_rows_bytes_);
+  queues_[static_cast<std::size_t>(Queue::reduce)]->reserve_uploads(1, sizeof(double));  // make_nan
   prepare_token_rows(program);
-  began_.assign(count, 0);
   compute().graph_cache().reset(count, chosen_graph_use());
-  ended_.assign(count, 0);
 }
 
 /// As many as the program's buffers of batches.
@@ -153,29 +170,78 @@ const std::int32_t* CudaProcessor::token_rows(const void* batch) const {
   return token_rows_[token_rows_of_.at(batch)].as<std::int32_t>();
 }
 
+cudaEvent_t CudaProcessor::mark(std::size_t number) {
+  while (marks_.size() <= number) marks_.push_back(untimed_event());
+  return marks_[number].get();
+}
+
 std::size_t CudaProcessor::time_mark(cudaStream_t stream) {
-  if (used_time_marks_ == time_marks_.size()) time_marks_.push_back(timed_event());
-  check(cudaEventRecord(time_marks_[used_time_marks_].get(), stream), "record an event");
-  return used_time_marks_++;
+  Step& now = step();
+  if (now.used_time_marks == now.time_marks.size()) now.time_marks.push_back(timed_event());
+  check(cudaEventRecord(now.time_marks[now.used_time_marks].get(), stream), "record an event");
+  return now.used_time_marks++;
 }
 
 void CudaProcessor::begin_step(const Program& program, bool timed, bool repeatable) {
   use_device(device_);
+  EXPECTS(begun_ - ended_ < steps_.size(), "at most two steps run");
   if (program_ != &program) prepare_events(program);
+  const cudaEvent_t before = begun_ > 0 ? step().over.get() : nullptr;
+  if (before != nullptr && compute().graph_cache().has_captured()) await_step_before();
   make_graphs();
-  for (const auto& queue : queues_) queue->begin_step(repeatable);
-  timed_ = timed;
-  if (!timed) return;
-  used_time_marks_ = 0;
-  sub_spans_.clear();
-  const std::size_t first = time_mark(stream(Queue::compute));
-  // Nothing else blocks other queues until it is complete.
-  check(cudaEventSynchronize(time_marks_[first].get()), "begin a step");
-  origin_ = steady_now();
+  ++begun_;
+  for (const auto& queue : queues_) {
+    queue->begin_step(repeatable);
+    if (before != nullptr)
+      check(cudaStreamWaitEvent(queue->stream(), before, 0), "wait for an event");
+  }
+  const bool follows_timed = begun_ > 1 && steps_[begun_ % steps_.size()].timed;
+  step().timed = timed;
+  if (timed) begin_times(follows_timed);
 }
 
-bool CudaProcessor::is_over(std::int64_t id) const {
-  return has_passed(done_events_[static_cast<std::size_t>(id)].get());
+void CudaProcessor::await_step_before() {
+  await_event(step().over.get());
+  for (const std::optional<std::uint32_t> id : last_) {
+    if (id) await_event(step().done_events[*id].get());
+  }
+}
+
+/// Of consecutive measured steps only the first one's front is awaited here, to know when it is by
+/// the host's clock; the others follow from it (fill).
+void CudaProcessor::begin_times(bool follows_timed) {
+  Step& now = step();
+  now.used_time_marks = 0;
+  now.sub_spans.clear();
+  const cudaEvent_t front = this->front(begun_);
+  check(cudaEventRecord(front, stream(Queue::compute)), "record an event");
+  if (follows_timed) return;
+  await_event(front);
+  origin_ = steady_now();
+  origin_of_ = begun_;
+}
+
+/// On the compute queue: the next step's work waits for it.
+void CudaProcessor::close_step(const void* result, std::int64_t bytes) {
+  use_device(device_);
+  Step& now = step();
+  const cudaStream_t compute = stream(Queue::compute);
+  for (const std::optional<std::uint32_t> id : last_needed_) {
+    if (id) check(cudaStreamWaitEvent(compute, now.done_events[*id].get(), 0), "wait for an event");
+  }
+  EXPECTS(bytes <= kResultBytes, "a result of a few numbers");
+  now.result_bytes = bytes;
+  if (bytes > 0) {
+    check(cudaMemcpyAsync(now.result->as<void>(), result, static_cast<std::size_t>(bytes),
+                          cudaMemcpyDeviceToHost, compute),
+          "copy from the GPU");
+  }
+  if (now.timed) now.closed = time_mark(compute);
+  check(cudaEventRecord(now.over.get(), compute), "record an event");
+}
+
+bool CudaProcessor::is_over(std::uint32_t id) const {
+  return has_passed(ending().done_events[id].get());
 }
 
 /// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": the unfinished instruction of each queue.
@@ -201,18 +267,23 @@ void CudaProcessor::await_event(cudaEvent_t event) {
   run_threads_.poll(over, [&] { return unfinished(); });
 }
 
-void CudaProcessor::end_step(StepTimes* times) {
+void CudaProcessor::end_step(StepTimes* times, void* into) {
   use_device(device_);
+  EXPECTS(ended_ < begun_, "a step that has begun");
   const auto all_over = [&] {
     watch_();
-    return std::all_of(last_.begin(), last_.end(),
+    return has_passed(ending().over.get()) &&
+           std::all_of(last_.begin(), last_.end(),
                        [&](std::optional<std::uint32_t> id) { return !id || is_over(*id); });
   };
   run_threads_.poll(all_over, [&] { return unfinished(); });
+  if (ending().result_bytes > 0)
+    std::memcpy(into, ending().result->as<void>(), static_cast<std::size_t>(ending().result_bytes));
   if (times != nullptr) fill(*times);
+  ++ended_;
 }
 
-/// The step before is over, so nothing runs on the device.
+/// The step before is over, so nothing of this rank runs on the device.
 void CudaProcessor::make_graphs() {
   const Bytes taken = compute().graph_cache().make_graphs(stream(Queue::compute));
   if (memory_ != nullptr) memory_->count(&MemoryBreakdown::context, taken);
@@ -226,23 +297,34 @@ GraphsMade CudaProcessor::graphs() const {
 }
 
 Seconds CudaProcessor::time_of(std::size_t time_mark) const {
-  return origin_ + between(time_marks_.front().get(), time_marks_[time_mark].get());
+  const Step& step = ending();
+  return origin_ + between(front(ended_ + 1), step.time_marks[time_mark].get());
 }
 
-/// A nested part is subtracted from the outer one.
-void CudaProcessor::fill(StepTimes& times) const {
+/// The step ends when the next one's work may begin: of gathers that run beside that, the waits of
+/// its forwards count there. A nested part is subtracted from the outer one.
+void CudaProcessor::fill(StepTimes& times) {
+  const Step& step = ending();
+  const std::size_t number = ended_ + 1;
+  if (origin_of_ != number) origin_ += between(front(number - 1), front(number));
+  origin_of_ = number;
+  times.begin = origin_;
+  times.end = time_of(step.closed);
   for (const Instruction& i : program_->instructions) {
     InstructionSpan& span = times.spans[i.id];
-    span = {.start = time_of(began_[i.id]), .end = time_of(ended_[i.id]), .within = {}};
+    span = {.start = std::min(time_of(step.began[i.id]), times.end),
+            .end = std::min(time_of(step.ended[i.id]), times.end),
+            .within = {}};
     if (i.queue == Queue::compute)
       compute().graph_cache().record_device_time(i.id, span.end - span.start);
   }
-  for (std::size_t s = 0; s < sub_spans_.size(); ++s) {
-    const SubSpan& each = sub_spans_[s];
+  const std::vector<SubSpan>& sub_spans = step.sub_spans;
+  for (std::size_t s = 0; s < sub_spans.size(); ++s) {
+    const SubSpan& each = sub_spans[s];
     Seconds own = time_of(each.end) - time_of(each.begin);
     // A nested part ended before the outer one, so it precedes it directly.
     for (std::size_t in = s; in-- > 0;) {
-      const SubSpan& inner = sub_spans_[in];
+      const SubSpan& inner = sub_spans[in];
       if (inner.id != each.id || inner.depth <= each.depth) break;
       if (inner.depth == each.depth + 1) own -= time_of(inner.end) - time_of(inner.begin);
     }

@@ -29,7 +29,8 @@ struct GraphsMade {
 
 /// One event per instruction marks its completion; in measured steps pairs of timing events give
 /// its start and end. All are created before they are needed: no allocation happens in a step,
-/// except the first measured one.
+/// except the first ones and the first measured ones. There are two sets: a step is enqueued while
+/// the one before may run.
 class CudaProcessor final : public Processor<Bfloat16> {
  public:
   /// `run_threads`: whose members wait for the device, under its deadline. `watch` is asked
@@ -39,6 +40,8 @@ class CudaProcessor final : public Processor<Bfloat16> {
 
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
+  /// Of the collectives that run beside the compute queue's kernels.
+  [[nodiscard]] cudaStream_t tensor_parallel_stream() const;
   [[nodiscard]] const Attention& attention() const;
   [[nodiscard]] GraphsMade graphs() const;
   [[nodiscard]] std::string gemm_algorithms() const;  ///< Gemm::in_use()
@@ -56,7 +59,8 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] Kernels<Bfloat16>& on(Queue queue) override;
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory) override;
   void begin_step(const Program& program, bool timed, bool repeatable) override;
-  void end_step(StepTimes* times) override;
+  void close_step(const void* result, std::int64_t bytes) override;
+  void end_step(StepTimes* times, void* into) override;
   [[nodiscard]] bool in_host_memory() const override { return false; }
   void read(const void* from, void* host, std::int64_t bytes) override;
   void write(const void* host, void* to, std::int64_t bytes) override;
@@ -72,6 +76,29 @@ class CudaProcessor final : public Processor<Bfloat16> {
     std::size_t end = 0;
   };
 
+  /// A step from its begin to its end.
+  struct Step {
+    std::vector<Event> done_events;  ///< by id; of those that are awaited_
+    Event over;                      ///< all work but gather_updated, and the copy of the result
+    std::optional<DeviceBuffer> result;  ///< pinned
+    std::int64_t result_bytes = 0;
+    bool timed = false;             ///< the step is measured; then:
+    std::vector<Event> time_marks;  ///< with times; reused
+    std::size_t used_time_marks = 0;
+    std::vector<std::size_t> began, ended;  ///< by id
+    std::size_t closed = 0;                 ///< next to `over`
+    std::vector<SubSpan> sub_spans;
+  };
+  /// Of those that have begun: the last one, and the first one that has not ended.
+  [[nodiscard]] Step& step() { return steps_[(begun_ - 1) % steps_.size()]; }
+  [[nodiscard]] const Step& ending() const { return steps_[ended_ % steps_.size()]; }
+  [[nodiscard]] Step& ending() { return steps_[ended_ % steps_.size()]; }
+  [[nodiscard]] cudaEvent_t front(std::size_t step) const {
+    return fronts_[step % fronts_.size()].get();
+  }
+  /// Of Stream::set_mark.
+  [[nodiscard]] cudaEvent_t mark(std::size_t number);
+
   [[nodiscard]] CudaKernels& compute() const {
     return *queues_[static_cast<std::size_t>(Queue::compute)];
   }
@@ -84,9 +111,12 @@ class CudaProcessor final : public Processor<Bfloat16> {
   /// Of what the step before captured.
   void make_graphs();
   [[nodiscard]] std::size_t time_mark(cudaStream_t stream);
+  /// Of the step that is ending.
   [[nodiscard]] Seconds time_of(std::size_t time_mark) const;
-  void fill(StepTimes& times) const;
-  [[nodiscard]] bool is_over(std::int64_t id) const;
+  void fill(StepTimes& times);
+  [[nodiscard]] bool is_over(std::uint32_t id) const;
+  void begin_times(bool follows_timed);
+  void await_step_before();
   /// Waits within the deadline of the run.
   void await_event(cudaEvent_t event);
   [[nodiscard]] std::string unfinished() const;
@@ -106,16 +136,18 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::map<const void*, std::size_t> token_rows_of_;  ///< by batch
 
   const Program* program_ = nullptr;
-  std::vector<Event> done_events_;  ///< by id; of those that others wait for, and each queue's last
-  std::vector<bool> awaited_;       ///< by id
+  std::vector<bool> awaited_;  ///< by id: others wait for it, or it is the last one of its queue
   std::array<std::optional<std::uint32_t>, kQueues> last_;  ///< ids; none: the queue is empty
-
-  bool timed_ = false;             ///< the step is measured; then:
-  std::vector<Event> time_marks_;  ///< with times; reused
-  std::size_t used_time_marks_ = 0;
-  std::vector<std::size_t> began_, ended_;  ///< by id
-  std::vector<SubSpan> sub_spans_;
-  Seconds origin_;  ///< when time_mark 0 was over on an idle device, by the steady clock
+  /// The same without gather_updated, whose results the next step awaits.
+  std::array<std::optional<std::uint32_t>, kQueues> last_needed_;
+  std::array<Step, 2> steps_;
+  std::size_t begun_ = 0;  ///< steps
+  std::size_t ended_ = 0;
+  std::array<Event, 3> fronts_;  ///< with times: on the compute queue before a measured step; of
+                                 ///< two that have not ended and the one before
+  Seconds origin_;  ///< when the front of step `origin_of_` was passed, by the steady clock
+  std::size_t origin_of_ = 0;
+  std::vector<Event> marks_;
 };
 
 }  // namespace echelon::cuda

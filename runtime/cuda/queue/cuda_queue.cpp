@@ -46,9 +46,14 @@ std::int64_t squares_workspace_of(const ChunkSpec& spec) {
 
 }  // namespace
 
-CudaKernels::CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms)
+CudaKernels::CudaKernels(CudaProcessor& processor, int priority, std::optional<int> side_priority,
+                         Algorithms& algorithms)
     : processor_(processor), stream_(new_stream(priority)), gemm_(algorithms) {
   for (Event& each : marks_) each = untimed_event();
+  if (!side_priority) return;
+  side_stream_ = new_stream(*side_priority);
+  forked_ = untimed_event();
+  for (Event& each : joins_) each = untimed_event();
 }
 
 void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
@@ -84,15 +89,16 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
 void CudaKernels::reserve_uploads(std::size_t count, std::int64_t bytes) {
   staging_.clear();
   staging_bytes_ = bytes;
-  while (staging_.size() < count)
+  uploads_of_step_ = count;
+  while (staging_.size() < 2 * count)
     staging_.push_back(DeviceBuffer::required(bytes, DeviceBuffer::Where::pinned, "uploads"));
 }
 
 void CudaKernels::begin(const Instruction& i) {
-  timed_ = processor_.timed_;
+  timed_ = processor_.step().timed;
   id_ = i.id;
   for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
-  if (timed_) processor_.began_[i.id] = processor_.time_mark(stream());
+  if (timed_) processor_.step().began[i.id] = processor_.time_mark(stream());
   const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
                         i.op == Op::backward_weight;
   throttle();  // a graph counts as one call
@@ -102,9 +108,9 @@ void CudaKernels::begin(const Instruction& i) {
 WithinTimes CudaKernels::end(const Instruction& i) {
   graph_cache_.end(stream());
   check(take_launch_error(), "start a kernel");
-  if (timed_) processor_.ended_[i.id] = processor_.time_mark(stream());
+  if (timed_) processor_.step().ended[i.id] = processor_.time_mark(stream());
   if (processor_.awaited_[i.id]) {
-    check(cudaEventRecord(processor_.done_events_[i.id].get(), stream()), "record an event");
+    check(cudaEventRecord(processor_.step().done_events[i.id].get(), stream()), "record an event");
   }
   timed_ = false;
   return {};
@@ -112,7 +118,17 @@ WithinTimes CudaKernels::end(const Instruction& i) {
 
 void CudaKernels::wait(const Instruction& i) {
   EXPECTS(processor_.awaited_[i.id], "only awaited instructions have an event");
-  check(cudaStreamWaitEvent(stream(), processor_.done_events_[i.id].get(), 0), "wait for an event");
+  check(cudaStreamWaitEvent(stream(), processor_.step().done_events[i.id].get(), 0),
+        "wait for an event");
+}
+
+void CudaKernels::set_mark(std::size_t mark) {
+  check(cudaEventRecord(processor_.mark(mark), stream()), "record an event");
+}
+
+/// An event that was never recorded is over.
+void CudaKernels::wait_for_mark(std::size_t mark) {
+  check(cudaStreamWaitEvent(stream(), processor_.mark(mark), 0), "wait for an event");
 }
 
 void CudaKernels::start(Within part) {
@@ -128,8 +144,27 @@ void CudaKernels::start(Within part) {
 void CudaKernels::stop() {
   if (!timed_) return;
   open_.back().end = processor_.time_mark(stream());
-  processor_.sub_spans_.push_back(open_.back());
+  processor_.step().sub_spans.push_back(open_.back());
   open_.pop_back();
+}
+
+void CudaKernels::fork() {
+  throttle();
+  check(cudaEventRecord(forked_.get(), stream()), "record an event");
+  check(cudaStreamWaitEvent(side_stream(), forked_.get(), 0), "wait for an event");
+}
+
+SideStream::Mark CudaKernels::mark() {
+  const Mark mark = next_join_;
+  next_join_ = (next_join_ + 1) % kOpenMarks;
+  check(cudaEventRecord(joins_[static_cast<std::size_t>(mark)].get(), side_stream()),
+        "record an event");
+  return mark;
+}
+
+void CudaKernels::join(Mark mark) {
+  check(cudaStreamWaitEvent(stream(), joins_[static_cast<std::size_t>(mark)].get(), 0),
+        "wait for an event");
 }
 
 void CudaKernels::throttle() {
@@ -143,8 +178,7 @@ void CudaKernels::throttle() {
 
 void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
   throttle();
-  EXPECTS(uploads_ < staging_.size() && bytes <= staging_bytes_,
-          "uploads within the reserved number");
+  EXPECTS(uploads_ < uploads_end_ && bytes <= staging_bytes_, "uploads within the reserved number");
   std::byte* const pinned = staging_[uploads_++].as<std::byte>();
   std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
   check(cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,

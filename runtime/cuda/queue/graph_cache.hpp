@@ -37,6 +37,8 @@ class GraphCache {
   void disable_capture();
   /// Device time of the instruction in a measured step.
   void record_device_time(std::uint32_t id, Seconds device);
+  /// Whether graphs are to be made.
+  [[nodiscard]] bool has_captured() const { return !captured_.empty(); }
   /// Makes the graphs that the step captured, on an idle device. Returns the device memory they
   /// take.
   Bytes make_graphs(cudaStream_t stream);

@@ -26,6 +26,7 @@ GpuFacts four_gpus() {
   gpu.context = 700_MiB;
   gpu.communicator = 90_MiB;
   gpu.attention_parts = 256_MiB;
+  gpu.attention_deterministic = true;
   gpu.nccl = 22809;
   return gpu;
 }
@@ -174,6 +175,7 @@ TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   CHECK(found.context == 700_MiB);
   CHECK(found.nccl_per_communicator == 90_MiB);
   CHECK(found.attention_parts == 256_MiB);
+  CHECK(found.attention_deterministic == 1);
   CHECK(found.host_instruction == prior.host_instruction);
   CHECK(found.nic_efficiency == prior.nic_efficiency);
   CHECK(found.evidence == Evidence::calibrated);

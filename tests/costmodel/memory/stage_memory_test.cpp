@@ -72,12 +72,14 @@ TEST_CASE("a host without waits holds the tensors of its only microbatch in flig
 }
 
 TEST_CASE("the workspace of attention's backward by cuDNN is priced") {
-  const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
+  const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts,
+                            bool deterministic = false) {
     const ModelSpec model = load_model("gpt2").value();
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
     const Framework framework = find_framework("echelon").value();
     Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
     calibration.attention_parts = parts;
+    calibration.attention_deterministic = deterministic ? 1 : 0;
     TrainingJob job;
     job.sequence = static_cast<int>(sequence);
     job.global_batch = microbatch;
@@ -96,6 +98,15 @@ TEST_CASE("the workspace of attention's backward by cuDNN is priced") {
   CHECK(takes(1024, 64) == (64 * 12 * (1024 * 64 + 1024) * 4.0) * kByte);  // the gradient of q
   CHECK(takes(32768, 1) == (12 * (32768.0 * 64 + 32768) * 4) * kByte);
   CHECK(takes(131072, 64) == Bytes{});  // above a sixteenth of the GPU: other kernels are used
+  // In parts of at most 256 MiB, of heads of one sample; one head that takes more is one part.
+  const auto in_parts = [&](std::int64_t sequence, int microbatch) {
+    return workspace(sequence, microbatch, 256_MiB, true) -
+           workspace(sequence, microbatch, Bytes{});
+  };
+  CHECK(in_parts(1024, 1) == takes(1024, 1));
+  CHECK(in_parts(1024, 64) <= 256_MiB);
+  CHECK(in_parts(1024, 64) > 128_MiB);
+  CHECK(in_parts(32768, 1) == (2.0 * 32768 * 32768 + 4.0 * 32768) * kByte);
 }
 
 namespace {

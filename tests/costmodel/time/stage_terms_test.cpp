@@ -153,3 +153,86 @@ TEST_CASE("FSDP reduces in every microbatch without a pipeline, and once with on
   CHECK(exposed(2, 3) / each == Approx(0.5));
   CHECK(reduction(2, 3) == reduction(2, 2));
 }
+
+namespace {
+
+/// Of a whole stage of two, the last one.
+StageTimes last_stage_of(const TermCase& c, const ParallelPlan& plan) {
+  return of_stage_model(c, plan, [&](const StageModel& m, const ShardingCosts&) {
+    return m.times({.index = plan.pp - 1, .layers = {c.model.layers / plan.pp, 0}});
+  });
+}
+
+}  // namespace
+
+// Table of collectives in runtime/model/chunk.hpp: with sequence parallelism two more gathers.
+TEST_CASE(
+    "gradients of weights apart from those of inputs expose the sums, and gather twice more") {
+  TermCase c("echelon");
+  for (const bool split : {false, true}) {
+    ParallelPlan plan = c.plan(2, 2, 0);
+    plan.sequence_parallel = split;
+    const CostModel cost_model = c.cost_model();
+    const GroupLinks links = cost_model.links(ProcessGrid(plan).group(Axis::tp));
+    const Bytes rows{2.0 * c.job.sequence * c.model.hidden};
+    const auto more = [&](double share) {
+      c.calibration.tp_overlap = share;
+      ParallelPlan apart = plan;
+      apart.schedule = ScheduleKind::zero_bubble_h1;
+      const StageTimes one = last_stage_of(c, plan);
+      const StageTimes two = last_stage_of(c, apart);
+      CHECK((two.backward - one.backward).in(1_us) ==
+            Approx((two.exposed[Axis::tp] - one.exposed[Axis::tp]).in(1_us)));
+      return two.exposed[Axis::tp] - one.exposed[Axis::tp];
+    };
+    const double layers = c.model.layers / 2.0;
+    const Seconds gathers = split ? layers * 2 * all_gather(rows, links) : Seconds{};
+    const Seconds sums =
+        layers * 2 * (split ? reduce_scatter(rows, links) : all_reduce(rows, links));
+    CHECK(more(0).in(1_us) == Approx(gathers.in(1_us)).margin(1e-6));
+    CHECK(more(1).in(1_us) == Approx(sums.in(1_us)));  // products hide all of the rest
+  }
+}
+
+TEST_CASE("GPipe's last stage computes the logits again, other schedules once") {
+  const TermCase c("echelon");
+  ParallelPlan plan = c.plan(4, 2, 0);
+  plan.sequence_parallel = true;
+  ParallelPlan gpipe = plan;
+  gpipe.schedule = ScheduleKind::gpipe;
+  const StageTimes once = last_stage_of(c, plan);
+  const StageTimes twice = last_stage_of(c, gpipe);
+  const double vocab = padded_vocab(c.model, c.framework, 4) / 4.0;
+  const double product = 2.0 * c.job.sequence * c.model.hidden * vocab;
+  const Seconds fastest = Flops{product} / c.cluster.gpu().peak(Dtype::bf16);
+  CHECK(twice.compute - once.compute > fastest);
+  CHECK(twice.compute - once.compute < 3 * fastest);
+  const GroupLinks links = c.cost_model().links(ProcessGrid(plan).group(Axis::tp));
+  CHECK((twice.exposed[Axis::tp] - once.exposed[Axis::tp]).in(1_us) ==
+        Approx(all_gather(Bytes{2.0 * c.job.sequence * c.model.hidden}, links).in(1_us)));
+  CHECK(twice.forward == once.forward);
+  ParallelPlan alone = c.plan(4, 1, 0);
+  ParallelPlan alone_gpipe = alone;
+  alone_gpipe.schedule = ScheduleKind::gpipe;
+  CHECK(last_stage_of(c, alone_gpipe).backward == last_stage_of(c, alone).backward);
+}
+
+TEST_CASE("a forward that begins with the first gathered bucket waits for that one at least") {
+  TermCase c("echelon");
+  c.calibration.dp_overlap = 1;
+  c.calibration.overlap_slowdown = 0;
+  ParallelPlan plan = c.plan(1, 1, 1);
+  plan.microbatch = 16;  // a forward that could hide all of it
+  const auto gather = [&] {
+    return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
+      const Stage stage{.index = 0, .layers = {c.model.layers, 0}};
+      return model.gather(stage, model.times(stage));
+    });
+  };
+  const Seconds first = gather();
+  c.calibration.dp_overlap = 0;
+  CHECK((gather() / first) == Approx(c.model.layers));  // more buckets than layers
+  c.calibration.dp_overlap = 1;
+  c.framework.awaits_first_gather = false;
+  CHECK(gather().in(1_us) == Approx(0).margin(1e-6));
+}

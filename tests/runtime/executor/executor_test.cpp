@@ -1,5 +1,6 @@
 // The executor: the simulator's timeline, step after step, its records, its failures.
 #include <cstdlib>
+#include <set>
 
 #include "core/base/content_hash.hpp"
 #include "core/base/files.hpp"
@@ -257,6 +258,55 @@ TEST_CASE("a missing send is a hang that names the waiting instructions") {
     CHECK(what.find("rank 1 compute: step 0 #") != std::string::npos);
     CHECK(what.find("waits for") != std::string::npos);
   }
+}
+
+/// Records the calls of one rank: "b0" begins step 0, "c0" closes it, "e0" ends it.
+class StepOrder final : public EmptyDevice {
+ public:
+  void begin_step(int, std::int64_t step, bool) override { note("b", open_ = step); }
+  void close_step(int) override { note("c", open_); }
+  void end_step(int, std::int64_t step, StepTimes*) override { note("e", step); }
+  std::string noted;
+
+ private:
+  void note(const char* what, std::int64_t step) { noted += what + std::to_string(step) + " "; }
+  std::int64_t open_ = 0;
+};
+
+/// `stop`: the step whose end asks for the end of the run.
+std::string order_of_steps(std::int64_t steps, const std::set<std::int64_t>& awaited,
+                           std::int64_t stop, std::string* issued = nullptr) {
+  ScheduleSpec spec;
+  spec.shape = {.kind = ScheduleKind::one_f_one_b, .ranks = 1, .chunks = 1, .microbatches = 1};
+  const Schedule schedule = build_schedule(spec, one_second_each(spec.shape));
+  RunThreads run_threads;
+  StepOrder device;
+  ExecutorOptions options;
+  options.in_order = true;
+  options.awaited = [&](std::int64_t step) { return awaited.contains(step) || step + 1 == steps; };
+  options.on_step_end = [&](const StepEnd& over) {
+    if (issued != nullptr) *issued += over.next_issued ? "+" : ".";
+    return over.step + 1 < steps && over.step < stop;
+  };
+  Executor executor(run_threads, schedule, grid_of(schedule), device, options);
+  executor.add_threads();
+  CHECK(outcome(run_threads) == "");
+  return device.noted;
+}
+
+TEST_CASE(
+    "a step is issued before the end of the one before is awaited, except where it is asked") {
+  std::string issued;
+  CHECK(order_of_steps(4, {}, 9, &issued) == "b0 c0 b1 c1 e0 b2 c2 e1 b3 c3 e2 e3 ");
+  CHECK(issued == "+++.");
+  CHECK(order_of_steps(4, {1}, 9) == "b0 c0 b1 c1 e0 e1 b2 c2 b3 c3 e2 e3 ");
+  CHECK(order_of_steps(3, {0, 1}, 9) == "b0 c0 e0 b1 c1 e1 b2 c2 e2 ");
+}
+
+TEST_CASE("a run that is to end after a step also ends the next one, if that runs already") {
+  CHECK(order_of_steps(9, {}, 0) == "b0 c0 b1 c1 e0 e1 ");
+  CHECK(order_of_steps(9, {0}, 0) == "b0 c0 e0 ");
+  CHECK(order_of_steps(9, {2}, 2) == "b0 c0 b1 c1 e0 b2 c2 e1 e2 ");
 }
 
 }  // namespace

@@ -136,8 +136,10 @@ class ChunkOnRank {
               Kernels<T>* kernels = nullptr)
       : run_(run),
         processor_(cpu_processor<T>(1)),
-        chunk_(kernels != nullptr ? *kernels : processor_->on(Queue::compute),
-               chunk_spec(run, number, rank), tp, kv),
+        kernels_(kernels != nullptr ? *kernels : processor_->on(Queue::compute)),
+        tp_(tp == nullptr ? nullptr
+                          : std::make_unique<TimedCommunicator>(*tp, kernels_, Within::tp_comm)),
+        chunk_(kernels_, chunk_spec(run, number, rank), tp_.get(), kv),
         workspace_(chunk_.memory().workspace) {
     for (const FlatParameters& flat : chunk_.parameters().flat_params) {
       gradients_.emplace_back(static_cast<std::size_t>(flat.padded));
@@ -283,6 +285,8 @@ class ChunkOnRank {
 
   ChunkRun run_;
   std::unique_ptr<Processor<T>> processor_;
+  Kernels<T>& kernels_;
+  std::unique_ptr<TimedCommunicator> tp_;
   Chunk<T> chunk_;
   GuardedBlock workspace_;
   std::vector<std::vector<T>> weights_;

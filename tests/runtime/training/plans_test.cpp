@@ -261,12 +261,15 @@ TEST_CASE(
     for (const Variant& v : variants()) {
       INFO(model.name << ", " << v.name);
       TrainedCase c = case_of(model, v);
-      c.steps = 2;
+      c.steps = 3;
       const Trained expected = train<double>(c);
       c.in_order = true;
-      const Trained found = train<double>(c);
-      CHECK(found.steps.back().loss == expected.steps.back().loss);
-      CHECK(found.weights == expected.weights);
+      for (const bool late : {false, true}) {
+        c.late = late;
+        const Trained found = train<double>(c);
+        CHECK(found.steps.back().loss == expected.steps.back().loss);
+        CHECK(found.weights == expected.weights);
+      }
     }
   }
 }

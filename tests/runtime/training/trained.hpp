@@ -62,6 +62,8 @@ struct TrainedCase {
   std::optional<RunThreads::PickNext> pick_next;  ///< a directed run
   int threads = 1;
   bool in_order = false;  ///< one thread per rank, as for devices with queues of their own
+  bool late = false;      ///< … the end of a step is awaited when the next one is issued, where
+                          ///< nothing is read between them
   const char* precision = "bf16";
 };
 
@@ -215,6 +217,8 @@ Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
     ExecutorOptions options;
     options.in_order = backend->issues_in_order();
     options.measured = [](std::int64_t step) { return step == 1; };
+    if (c.late)
+      options.awaited = [&](std::int64_t step) { return step == 0 || step + 1 == c.steps; };
     options.on_step_end = [&](const StepEnd& over) {
       const std::lock_guard lock(mutex);
       if (over.rank == 0) out.steps.push_back(device.result(0));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "runtime/cuda/attention/attention.hpp"
 #include "runtime/cuda/attention/cudnn_attention.hpp"
 #include "tests/runtime/cpu/kernel_numbers.hpp"
 #include "tests/runtime/cuda/backend/on_gpus.hpp"
@@ -206,6 +207,15 @@ std::optional<AttentionBackward> backward_of_70b(std::int64_t sequence, bool det
   REQUIRE(attention != nullptr);
   workspace = Bytes{static_cast<double>(attention->workspace())};
   return attention->backward_how();
+}
+
+TEST_CASE("attention may take a sixteenth of a GPU, and sums by atomics unless it is asked not to") {
+  unsetenv("ECHELON_DETERMINISTIC");
+  CHECK_FALSE(cuda::chosen_attention(80_GiB).deterministic);
+  CHECK(cuda::chosen_attention(80_GiB).limit == 5_GiB);
+  setenv("ECHELON_DETERMINISTIC", "1", 1);
+  CHECK(cuda::chosen_attention(80_GiB).deterministic);
+  unsetenv("ECHELON_DETERMINISTIC");
 }
 
 TEST_CASE("long sequences of grouped heads stay with cuDNN, with the workspace of the formula") {

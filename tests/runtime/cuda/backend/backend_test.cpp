@@ -113,18 +113,63 @@ TEST_CASE("plans train on one GPU that all ranks share to the losses of the CPU"
   }
 }
 
+/// Seeds differ in the order.
+void check_bits(const TrainedCase& c, int gpus, const std::vector<std::uint64_t>& seeds) {
+  const auto expected = train_on_gpus(c, gpus, 0);
+  if (!expected) return;
+  for (const std::uint64_t seed : seeds) {
+    const auto found = train_on_gpus(c, gpus, seed);
+    INFO("seed " << seed);
+    CHECK(found->steps.back().loss == expected->steps.back().loss);
+    CHECK(found->weights == expected->weights);
+  }
+}
+
 TEST_CASE("GPUs compute the same bits in any order that events allow") {
   for (const GpuVariant& v : {kVariants[4], kVariants.back()}) {
     INFO(v.name);
-    const TrainedCase c = gpu_case(small_llama, v);
-    const auto expected = train_on_gpus(c, 1, 0);
-    REQUIRE(expected);
-    for (const std::uint64_t seed : {1, 2, 3}) {
-      const auto found = train_on_gpus(c, 1, seed);
-      CHECK(found->steps.back().loss == expected->steps.back().loss);
-      CHECK(found->weights == expected->weights);
-    }
+    check_bits(gpu_case(small_llama, v), 1, {1, 2, 3});
   }
+}
+
+TEST_CASE("tensor-parallel collectives beside the backward's products leave the bits as they are") {
+  // Every fourth seed holds one stream back, each time another one.
+  const std::vector<std::uint64_t> seeds{1, 2, 3, 6, 10, 14, 18, 22};
+  for (const bool split : {false, true}) {
+    INFO("sequence parallel: " << split);
+    TrainedCase c = gpu_case(small_llama, kVariants[6]);
+    c.plan.sequence_parallel = split;
+    check_bits(c, 2, seeds);
+    check_bits(c, 1, {1, 2, 3});
+  }
+}
+
+/// Layers are reduced and gathered one by one.
+void check_late(TrainedCase c, const std::vector<std::uint64_t>& seeds) {
+  c.steps = 5;
+  c.plan.bucket = Bytes{1};
+  const int gpus = static_cast<int>(c.plan.gpus());
+  const auto expected = train_on_gpus(c, gpus, 0);
+  if (!expected) return;
+  c.late = true;
+  for (const std::uint64_t seed : seeds) {
+    const auto found = train_on_gpus(c, gpus, seed);
+    INFO("seed " << seed);
+    REQUIRE(found->steps.size() == expected->steps.size());
+    for (std::size_t s = 0; s < expected->steps.size(); ++s) {
+      CHECK(found->steps[s].loss == expected->steps[s].loss);
+      CHECK(found->steps[s].gradient_norm == expected->steps[s].gradient_norm);
+      CHECK(found->steps[s].learning_rate == expected->steps[s].learning_rate);
+    }
+    CHECK(found->weights == expected->weights);
+    check_times(found->times);
+  }
+}
+
+TEST_CASE("steps that are issued before the end of the one before give the same bits and results") {
+  check_late(gpu_case(small_gpt2, kVariants[2]), {1, 2, 3, 6, 10, 14});
+  check_late(gpu_case(small_llama, kVariants[3]), {1, 2, 3});
+  check_late(gpu_case(small_llama, kVariants[13]), {2});
 }
 
 }  // namespace

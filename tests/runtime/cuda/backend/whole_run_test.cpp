@@ -1,4 +1,7 @@
 // Runs on GPUs as plan-run starts them: checkpoints and failures.
+#include <cmath>
+#include <csignal>
+
 #include "runtime/cuda/backend.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
@@ -65,6 +68,57 @@ TEST_CASE("a run on GPUs in two parts computes the same bits as in one") {
   standins::check_nothing_left();
 }
 
+TEST_CASE("a run on GPUs that is interrupted ends with a checkpoint from which it goes on") {
+  const TempDir dir;
+  const PlanFile plan = plan_for_gpus(1, 2, 1);
+  RunSettings whole = on_gpus(6);
+  whole.checkpoint_dir = (dir.path() / "whole").string();
+  standins::start(gpus(2));
+  const Ran at_once = run(plan, whole, with_gpus());
+  REQUIRE(at_once.exit_code() == 0);
+
+  RunSettings parts = on_gpus(6);
+  parts.checkpoint_dir = (dir.path() / "parts").string();
+  volatile std::sig_atomic_t interrupted = 0;
+  RunContext context = with_gpus();
+  context.interrupted = &interrupted;
+  context.notify = [&](const RunEvent& event) {
+    if (event.kind == RunEvent::Kind::step && event.step.step == 1) interrupted = 1;
+  };
+  const Ran first = run(plan, parts, context);
+  CHECK(first.report.end == RunReport::End::interrupted);
+  REQUIRE(first.report.steps.size() == 3);  // step 2 ran when step 1 was reported
+  parts.resume = Resume::yes;
+  parts.steps = 3;
+  const Ran second = run(plan, parts, with_gpus());
+  REQUIRE(second.exit_code() == 0);
+  CHECK(second.report.steps.front().step == 3);
+  for (std::size_t step = 0; step < 6; ++step) {
+    const auto& steps = step < 3 ? first.report.steps : second.report.steps;
+    CHECK(steps[step % 3].loss == at_once.report.steps[step].loss);
+  }
+  check_same_files((dir.path() / "whole/step_6").string(), (dir.path() / "parts/step_6").string());
+  standins::check_nothing_left();
+}
+
+TEST_CASE("a gradient that is NaN is reported with its step, and leaves the weights as they are") {
+  const TempDir dir;
+  const PlanFile plan = plan_for_gpus(1, 2, 1);
+  RunSettings settings = on_gpus(4);
+  settings.inject = {{FaultKind::nan, 1, 2}};
+  settings.checkpoint_dir = dir.path().string();
+  settings.checkpoint_every = 2;
+  standins::start(gpus(2));
+  const Ran ran = run(plan, settings, with_gpus());
+  INFO(ran.report.reason);
+  REQUIRE(ran.exit_code() == 0);
+  REQUIRE(ran.report.steps.size() == 4);
+  for (std::size_t step = 0; step < 4; ++step)
+    CHECK(std::isfinite(ran.report.steps[step].gradient_norm) == (step != 2));
+  CHECK(ran.report.environment.at("skipped steps") == "1");
+  standins::check_nothing_left();
+}
+
 TEST_CASE("a GPU too small for the plan is reported before the first step, with the prediction") {
   standins::Settings machine = gpus(1);
   machine.device_bytes = 48 << 20;  // 32 MiB of them are for cuBLASLt
@@ -95,7 +149,8 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
 }
 
 TEST_CASE("a variable with an invalid value ends the run before its first step") {
-  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS", "ECHELON_DETERMINISTIC"}) {
+  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS", "ECHELON_DETERMINISTIC",
+                               "ECHELON_NCCL_BLOCKING", "ECHELON_NCCL_SPLIT"}) {
     setenv(variable, "nevr", 1);
     standins::start(gpus(1));
     const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(2), with_gpus());
@@ -121,7 +176,7 @@ TEST_CASE("a report names the algorithms of products, and whether attention repe
   const auto second = environment_of("1");
   REQUIRE(first.count("gemm algorithms") == 1);
   CHECK(lacks(first.at("gemm algorithms"), "cuBLASLt ") == "");
-  CHECK(lacks(first.at("gemm algorithms"), " products); ") == "");
+  CHECK(lacks(first.at("gemm algorithms"), "); ") == "");
   REQUIRE(second.count("gemm algorithms") == 1);
   CHECK(first.at("attention") == second.at("attention"));  // of a short sequence
 }
@@ -179,6 +234,27 @@ TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
       run_with_failure(standins::Failure::Kind::dies, plan_for_gpus(1, 2, 3), 6, Seconds{20});
   INFO(ran.report.reason);
   CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
+}
+
+TEST_CASE("calls of NCCL that block end with a run that fails, wherever they are") {
+  using enum standins::Failure::Kind;
+  setenv("ECHELON_NCCL_BLOCKING", "1", 1);
+  for (const auto kind : {never_arrives, never_returns, dies}) {
+    const Ran ran =
+        run_with_failure(kind, plan_for_gpus(1, 2, 3), 6, kind == dies ? Seconds{20} : Seconds{3});
+    INFO(ran.report.reason);
+    if (kind == dies) {
+      CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
+    } else {
+      CHECK(ran.exit_code() == 4);
+      CHECK(lacks(ran.report.reason, "step ") == "");
+    }
+  }
+  standins::start(gpus(2));
+  const Ran good = run(plan_for_gpus(1, 2, 3), on_gpus(3), with_gpus());
+  unsetenv("ECHELON_NCCL_BLOCKING");
+  CHECK(good.exit_code() == 0);
+  standins::check_nothing_left();
 }
 
 TEST_CASE("features that GPUs do not execute are refused by name") {

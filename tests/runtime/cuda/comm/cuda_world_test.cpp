@@ -149,8 +149,8 @@ void check_world(const ParallelPlan& plan, const standins::Settings& machine,
     const Result<Gpus> gpus = cuda::choose_gpus(run_threads, *host);
     REQUIRE(gpus);
     Streams streams(*gpus);
-    const auto stream_of = [&](int rank, Queue queue) {
-      return streams.operands(rank, queue).stream();
+    const auto stream_of = [&](int rank, GroupRole role) {
+      return streams.operands(rank, cuda::queue_of(role)).stream();
     };
     cuda::CudaWorld world(run_threads, std::move(host), plan, tied_model(), *gpus, stream_of,
                           {4096});
@@ -187,6 +187,24 @@ TEST_CASE("all group roles of plans connect the right ranks, through NCCL and on
   check_world(small_plan(1, 1, 1, 0), settings_of(1, standins::Order::random, 1), "none");
 }
 
+TEST_CASE("NCCL's communicators are split off one, unless each is to have an identifier") {
+  const ParallelPlan plan = small_plan(2, 2, 2, 1);
+  const auto ids_with = [&](const char* split, const char* blocking) {
+    setenv("ECHELON_NCCL_SPLIT", split, 1);
+    setenv("ECHELON_NCCL_BLOCKING", blocking, 1);
+    const int before = standins::counts().nccl_ids;
+    check_world(plan, settings_of(3, standins::Order::random, 8), "nccl 2.28.9");
+    unsetenv("ECHELON_NCCL_SPLIT");
+    unsetenv("ECHELON_NCCL_BLOCKING");
+    return standins::counts().nccl_ids - before;
+  };
+  for (const char* blocking : {"0", "1"}) {
+    CHECK(ids_with("1", blocking) == 1);
+    CHECK(standins::streams_of_resources() == 1);
+    CHECK(ids_with("0", blocking) > 15);
+  }
+}
+
 TEST_CASE("if a rank's NCCL dies during setup, the world ends with the reason") {
   const ParallelPlan plan = small_plan(2, 2, 1, 1);
   for (const int after : {0, 3}) {
@@ -205,7 +223,9 @@ TEST_CASE("if a rank's NCCL dies during setup, the world ends with the reason") 
         try {
           const cuda::CudaWorld world(
               run_threads, std::move(host), plan, tied_model(), *gpus,
-              [&](int rank, Queue queue) { return streams.operands(rank, queue).stream(); },
+              [&](int rank, GroupRole role) {
+                return streams.operands(rank, cuda::queue_of(role)).stream();
+              },
               {4096});
           FAIL("the world is made");
         } catch (const RunFailure& failure) {

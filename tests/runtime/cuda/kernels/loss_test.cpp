@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/kernels/kernels.hpp"
 #include "runtime/cuda/kernels/token_rows.hpp"
+#include "runtime/threads/clock.hpp"
 #include "tests/runtime/cpu/kernel_numbers.hpp"
 #include "tests/runtime/cuda/kernels/kernel_runs.hpp"
 #include "tests/runtime/cuda/kernels/memory.hpp"
@@ -245,6 +246,21 @@ TEST_CASE("rows are grouped by token, in their order") {
   });
   const std::vector<std::int32_t> found = grouped(tokens);
   CHECK(std::vector<std::int32_t>(found.begin() + 5002, found.end()) == expected);
+}
+
+TEST_CASE("the rows of a large batch are grouped at once, be they of one token or of many") {
+  constexpr std::size_t kRows = 1U << 20U;
+  std::vector<std::int32_t> out(static_cast<std::size_t>(cuda::token_rows_count(kRows)));
+  for (const std::int32_t distinct : {1, 50257, 1 << 30}) {
+    Numbers numbers(5);
+    std::vector<std::int32_t> tokens(kRows);
+    for (std::int32_t& token : tokens)
+      token = static_cast<std::int32_t>(numbers.below(static_cast<std::size_t>(distinct)));
+    const Seconds begin = steady_now();
+    cuda::TokenRows().group(tokens, out.data());
+    // 20 ms; comparing every row with those before it would take minutes.
+    CHECK(steady_now() - begin < Seconds{2});
+  }
 }
 
 TEST_CASE("CUDA embeddings read and accumulate the tokens of their part") {

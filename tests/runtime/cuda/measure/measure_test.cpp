@@ -112,6 +112,24 @@ TEST_CASE("products run before the first one is timed, for the time of the warm-
   CHECK(products_with(1, Seconds{1}).runs > without + 16);
 }
 
+TEST_CASE("a GPU that runs every fifth product faster has the time of its other products") {
+  standins::Settings machine;
+  machine.product_time = [](int, int before) { return before % 5 == 0 ? 0.1 : 1.0; };
+  standins::start(machine);
+  MeasuredSizes sizes;
+  sizes.linears = {{16, 64, 128}};
+  sizes.max_time = Seconds{1000};
+  const Measurements found = cuda::measure(1, sizes, [](const std::string&) {});
+  int products = 0;
+  for (const Measurement& one : found.all) {
+    if (one.what.rfind("gemm ", 0) != 0) continue;
+    ++products;
+    INFO(one.what);
+    CHECK(one.seconds.in(kSecond) == Approx(1).epsilon(0.05));
+  }
+  CHECK(products >= 3);
+}
+
 TEST_CASE("four emulated GPUs communicate in groups of two and of four") {
   MeasuredSizes sizes;
   sizes.collectives = {256, 1024};

@@ -60,6 +60,9 @@ TEST_CASE("repeated forwards and backwards become graphs, with the same bits") {
 }
 
 TEST_CASE("graphs are made on an idle device, where no kernel waits for another rank") {
+  TrainedCase c = case_with(1, 2, 1);
+  c.late = true;  // and not beside the gather of updated weights
+  CHECK(train_with_graphs(c, "always").on_busy_devices == 0);
   const Graphed graphed = train_with_graphs(case_with(1, 2, 3), "always");
   CHECK(graphed.graphs >= 4);
   CHECK(graphed.on_busy_devices == 0);

@@ -164,9 +164,12 @@ static_assert(ncclSuccess == 0 && ncclUnhandledCudaError == 1 && ncclSystemError
               ncclInt32 == 2 && ncclInt == 2 && ncclFloat32 == 7 && ncclFloat == 7 &&
               ncclFloat64 == 8 && ncclDouble == 8 && ncclBfloat16 == 9);
 static_assert(sizeof(ncclUniqueId) == 128 && NCCL_UNIQUE_ID_BYTES == 128);
+static_assert(NCCL_SPLIT_NOCOLOR == -1);
 [[maybe_unused]] ncclConfig_t configured() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = 16;
+  config.splitShare = 1;
   config.commName = "a name";
   return config;
 }
@@ -178,6 +181,7 @@ static_assert(
     same<const char* (*)(Comm)>(&ncclGetLastError) && same<Nccl<ncclUniqueId*>>(&ncclGetUniqueId) &&
     same<Nccl<Comm*, int, ncclUniqueId, int>>(&ncclCommInitRank) &&
     same<Nccl<Comm*, int, ncclUniqueId, int, ncclConfig_t*>>(&ncclCommInitRankConfig) &&
+    same<Nccl<Comm, int, int, Comm*, ncclConfig_t*>>(&ncclCommSplit) &&
     same<Nccl<Comm>>(&ncclCommFinalize) && same<Nccl<Comm>>(&ncclCommDestroy) &&
     same<Nccl<Comm>>(&ncclCommAbort) && same<Nccl<Comm, ncclResult_t*>>(&ncclCommGetAsyncError) &&
     same<Nccl<Comm, int*>>(&ncclCommCount) && same<Nccl<Comm, int*>>(&ncclCommUserRank) &&

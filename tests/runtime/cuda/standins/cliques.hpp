@@ -24,6 +24,7 @@ struct Terms {
 };
 
 inline constexpr int kMaxRanks = 32;
+inline constexpr int kMaxSplits = 24;
 
 /// The progress of a member with the calls of one kind: its collectives, its sends to another
 /// member, or its receives from there. Calls are counted from 1.
@@ -45,6 +46,16 @@ struct Seat {
   std::atomic<std::uint64_t> changes = 0;  // of its machine
 };
 
+/// One split of a communicator, by member of that.
+struct Split {
+  bool called[kMaxRanks] = {};
+  int color[kMaxRanks] = {};
+  int key[kMaxRanks] = {};
+  /// Of the new communicator, by its first member.
+  bool made[kMaxRanks] = {};
+  ncclUniqueId id[kMaxRanks] = {};
+};
+
 class Clique {
  public:
   /// Guarded by the lock, except for atomic members.
@@ -56,6 +67,7 @@ class Clique {
     Progress collectives[kMaxRanks];
     int reduced = 0;                             // collectives that were reduced
     Progress messages[kMaxRanks][kMaxRanks][2];  // from, to: of the sender, of the receiver
+    Split splits[kMaxSplits];
   };
   /// The lock of all processes. It is freed if its holder is killed. Lock order: the machine's lock
   /// first.

@@ -152,7 +152,7 @@ const Failure* failure_at(const ncclComm& comm) {
 Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
   check(&comm);  // a graph may come late
   const auto left = std::make_shared<int>(static_cast<int>(requests.size()));
-  comm.launches.push_back(left);
+  comm.resources->launches.push_back(left);
   Parts parts;
   for (const Request& request : requests) {
     const bool lost = failure_at(comm) != nullptr;
@@ -164,7 +164,7 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
       if (comm.aborted) return "";
       const std::string rank = "rank " + std::to_string(comm.rank);
       if (lost) return rank + ", which never arrives";
-      if (comm.launches.front() != left) return "an earlier operation of " + rank;
+      if (comm.resources->launches.front() != left) return "an earlier operation of " + rank;
       return exchange->waits_to_give();
     };
     gives->run = [exchange, &comm] {
@@ -178,8 +178,9 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
     };
     takes->run = [exchange, &comm, left] {
       if (!comm.aborted) exchange->accept();
-      if (--*left == 0) std::erase(comm.launches, left);
+      if (--*left == 0) std::erase(comm.resources->launches, left);
     };
+    gives->communicates = takes->communicates = true;
     parts.insert(parts.end(), {gives, takes});
   }
   return parts;
@@ -200,6 +201,9 @@ ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
       machine().complain("one group of calls of " + said(comm) + " on several streams");
     }
   }
+  comm.resources->streams.insert(stream);
+  machine().streams_of_resources =
+      std::max(machine().streams_of_resources, static_cast<int>(comm.resources->streams.size()));
   const Operation operation{said(requests.front()),
                             [&comm, requests] { return launched(comm, requests); }};
   if (!comm.blocking && !stream->capture && machine().draws().coin()) {
@@ -211,9 +215,17 @@ ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
 }
 
 ncclResult_t issue(const Request& request) {
-  const Machine::Lock lock;
+  Machine::Lock lock;
   check(request.comm);
   ncclComm& comm = *request.comm;
+  const Failure* const failure = failure_at(comm);
+  if (failure != nullptr && failure->kind == Failure::Kind::never_returns) {
+    const auto who = [&] { return said(request); };
+    if (machine().wait(
+            lock, [&] { return comm.aborted; }, who) != cudaSuccess)
+      return ncclUnhandledCudaError;
+    return refused(ncclInvalidUsage, "aborted");
+  }
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   machine().check(request.stream);
   if (request.stream->device != comm.device) {

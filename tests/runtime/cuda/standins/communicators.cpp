@@ -19,16 +19,6 @@ Cliques& cliques() {
   return one;
 }
 
-Clique* clique_of(const ncclUniqueId& id) {
-  auto& all = cliques().all;
-  for (const auto& clique : all) {
-    if (clique->is(id)) return clique.get();
-  }
-  std::unique_ptr<Clique> found = Clique::found(id);
-  if (!found) return nullptr;
-  return all.emplace_back(std::move(found)).get();
-}
-
 Seat& seat_of(const ncclComm& comm, int rank) { return (*comm.clique)->seats[rank]; }
 
 /// Every member needs its own device, or no communicator is created. Under the clique's lock.
@@ -95,7 +85,30 @@ ncclResult_t error_of(const ncclComm& comm) {
   return ncclSuccess;
 }
 
-ncclComm_t joined(Clique& clique, int nranks, int rank, const ncclConfig_t& config) {
+bool idle(const ncclComm& comm) {
+  return comm.aborted || (comm.resources->launches.empty() && comm.deferred.empty());
+}
+
+}  // namespace
+
+Clique* clique_of(const ncclUniqueId& id) {
+  auto& all = cliques().all;
+  for (const auto& clique : all) {
+    if (clique->is(id)) return clique.get();
+  }
+  std::unique_ptr<Clique> found = Clique::found(id);
+  if (!found) return nullptr;
+  return all.emplace_back(std::move(found)).get();
+}
+
+bool new_clique(ncclUniqueId& id) {
+  std::unique_ptr<Clique> made = Clique::made(id);
+  if (!made) return false;
+  cliques().all.push_back(std::move(made));
+  return true;
+}
+
+ncclComm_t joined(Clique& clique, int nranks, int rank, int device, const ncclConfig_t& config) {
   {
     const Clique::Lock lock(clique);
     if (clique->size == 0) clique->size = nranks;
@@ -107,7 +120,7 @@ ncclComm_t joined(Clique& clique, int nranks, int rank, const ncclConfig_t& conf
     if (seat.process != 0) {
       machine().complain("two members of a communicator are rank " + std::to_string(rank));
     }
-    cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, this_thread().device);
+    cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device);
     seat.process = getpid();
   }
   // Streams may still hold calls of a destroyed member: it is kept until the machine is replaced.
@@ -116,18 +129,13 @@ ncclComm_t joined(Clique& clique, int nranks, int rank, const ncclConfig_t& conf
   comm->clique = &clique;
   comm->rank = rank;
   comm->size = nranks;
-  comm->device = this_thread().device;
+  comm->device = device;
   comm->blocking = config.blocking != 0;
+  if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) comm->max_ctas = config.maxCTAs;
   if (config.commName != nullptr) comm->name = config.commName;
   machine().changed();
   return comm;
 }
-
-bool idle(const ncclComm& comm) {
-  return comm.aborted || (comm.launches.empty() && comm.deferred.empty());
-}
-
-}  // namespace
 
 std::string end_of(const ncclComm& comm, int rank) {
   const Seat& seat = seat_of(comm, rank);
@@ -157,7 +165,7 @@ void check(ncclComm_t comm) {
 
 ncclResult_t usable(ncclComm& comm) {
   const ncclResult_t joining = joining_of(comm);
-  if (joining == ncclInProgress || !comm.deferred.empty()) {
+  if (joining == ncclInProgress || !comm.deferred.empty() || comm.splitting) {
     return refused(
         ncclInvalidArgument,
         "Attempt to use communicator before the previous operation returned ncclSuccess");
@@ -222,10 +230,9 @@ const char* ncclGetLastError(ncclComm_t) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   const Machine::Lock lock;
-  std::unique_ptr<Clique> made = Clique::made(*uniqueId);
-  if (!made) return refused(ncclSystemError, "no shared memory for a communicator");
-  cliques().all.push_back(std::move(made));
-  return ncclSuccess;
+  ++machine().of_process.nccl_ids;
+  return new_clique(*uniqueId) ? ncclSuccess
+                               : refused(ncclSystemError, "no shared memory for a communicator");
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
@@ -250,12 +257,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
     return refused(ncclInvalidArgument,
                    "not an identifier of ncclGetUniqueId, or of a process that is gone");
   }
-  *comm = joined(*clique, nranks, rank, *config);
+  *comm = joined(*clique, nranks, rank, this_thread().device, *config);
   if (!(*comm)->blocking) return ncclInProgress;
   if (joins_in_group(*comm)) return ncclSuccess;
   const ncclResult_t result = wait_for_all(lock, {*comm});
   if (result != ncclSuccess) {
-    machine().disown(*comm, kCommunicator);
+    if (machine().owns(*comm, kCommunicator)) machine().disown(*comm, kCommunicator);
     *comm = nullptr;
   }
   return result;
@@ -295,6 +302,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   if (comm->joining == ncclInProgress) comm->joining = ncclInvalidUsage;
   comm->deferred.clear();
+  comm->splitting.reset();
   {
     const Clique::Lock clique(*comm->clique);
     seat_of(*comm, comm->rank).aborted = true;
@@ -313,6 +321,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
     *asyncError = error;
   } else if (const ncclResult_t joining = joining_of(*comm); joining != ncclSuccess) {
     *asyncError = joining;
+  } else if (const ncclResult_t splitting = split_of(*comm); splitting != ncclSuccess) {
+    *asyncError = splitting;
   } else if (!comm->deferred.empty()) {
     if (comm->deferred.front().polls-- > 0) {
       *asyncError = ncclInProgress;

@@ -5,6 +5,8 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,14 @@ void give(const Request& request);
 void add_up(const Request& request);
 void accept(const Request& request);
 
+/// A split that not all members have called, or whose communicator has no members yet.
+struct Splitting {
+  int number = 0;
+  int color = 0;
+  ncclComm_t* to = nullptr;
+  ncclConfig_t config{};
+};
+
 /// The calls that a nonblocking communicator has not enqueued yet.
 struct Deferred {
   cudaStream_t stream;
@@ -55,7 +65,15 @@ struct ncclComm {
   bool aborted = false;
   bool finalized = false;
   int calls = 0;
-  std::deque<std::shared_ptr<int>> launches;  // parts left in each: they run one after the other
+  /// Of one communicator, or of several that share them (splitShare).
+  struct Resources {
+    std::deque<std::shared_ptr<int>> launches;  // parts left in each: they run one after the other
+    std::set<cudaStream_t> streams;
+  };
+  std::shared_ptr<Resources> resources = std::make_shared<Resources>();
+  int max_ctas = 0;  // 0: not limited
+  int splits = 0;
+  std::optional<echelon::standins::Splitting> splitting;
   std::vector<echelon::standins::Deferred> deferred;
 };
 
@@ -80,6 +98,14 @@ ncclResult_t wait_for_all(Machine::Lock& lock, const std::vector<ncclComm_t>& co
 /// Under the clique's lock.
 std::string end_of(const ncclComm& comm, int rank);
 void flush(ncclComm& comm);
+/// Of a communicator that was not there: nullptr.
+Clique* clique_of(const ncclUniqueId& id);
+/// A new communicator's identifier. False: there is no memory.
+bool new_clique(ncclUniqueId& id);
+/// Takes the member's place.
+ncclComm_t joined(Clique& clique, int nranks, int rank, int device, const ncclConfig_t& config);
+/// ncclInProgress until all members have called the split that the communicator is in.
+ncclResult_t split_of(ncclComm& comm);
 void forget_communicators();
 
 }  // namespace echelon::standins

@@ -388,7 +388,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
   machine().enqueue(stream, plain(who, [=] {
                       check_memory(who, product, with, algorithm.workspace_bytes, device);
                       const int parts = static_cast<int>(algorithm.parts);
-                      observe(product, with, parts, number);
+                      observe(product, with, parts, number, device);
                       multiply(product, with, parts);
                     }));
   return CUBLAS_STATUS_SUCCESS;

@@ -32,7 +32,8 @@ std::string said(const CUstream_st& stream) {
 
 Operation plain(const std::string& what, std::function<void()> run,
                 std::function<std::string()> waits_for) {
-  return {what, [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false}] {
+  return {what,
+          [part = Part{what, std::move(run), std::move(waits_for), {}, nullptr, false, false}] {
             return Parts{std::make_shared<Part>(part)};
           }};
 }
@@ -59,7 +60,7 @@ void Machine::start(const Settings& settings) {
   events_.clear();
   owned_.clear();
   loaded.clear();
-  launches = products = 0;
+  launches = products = streams_of_resources = 0;
   ahead = {};
   graph_bytes.clear();
   broken = false;
@@ -172,6 +173,16 @@ bool Machine::reached(const Part& part) const {
   const Entry& entry = *part.entry;
   return !entry.stream->queue.empty() && entry.stream->queue.front().get() == &entry &&
          std::all_of(part.after.begin(), part.after.end(), [](const Part* p) { return p->done; });
+}
+
+bool Machine::communicates(int device, const std::string& kind) const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
+    if (stream->device != device || stream->queue.empty()) return false;
+    const Parts& parts = stream->queue.front()->parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+      return part->communicates && !part->done && part->what.rfind(kind, 0) == 0;
+    });
+  });
 }
 
 std::string Machine::waits_for(const Part& part) const {
@@ -360,6 +371,11 @@ Counts counts() {
   all.taken = machine().taken() + allocations().made();
   all.waits = machine().waits();
   return all;
+}
+
+int streams_of_resources() {
+  const Machine::Lock lock;
+  return machine().streams_of_resources;
 }
 
 void check_nothing_left() {

@@ -33,6 +33,7 @@ struct Part {
   std::vector<const Part*> after;  // of the same entry
   Entry* entry = nullptr;
   bool done = false;
+  bool communicates = false;
 };
 using Parts = std::vector<std::shared_ptr<Part>>;
 
@@ -119,6 +120,7 @@ class Machine {
   int products = 0;                        ///< that were enqueued
   std::chrono::duration<double> ahead{};   ///< of events' clock, by products that took a set time
   std::map<int, std::size_t> graph_bytes;  ///< of executable graphs, by device
+  int streams_of_resources = 0;            ///< most streams of communicators that share resources
   bool broken = false;                     ///< by Settings::broken_product
   Counts of_process;                       ///< counts of what is not counted elsewhere
   [[nodiscard]] const Settings& settings() const { return settings_; }
@@ -155,6 +157,9 @@ class Machine {
   void enqueue(CUstream_st* stream, const Operation& operation);
   void enqueue(CUstream_st* stream, Parts parts,
                std::shared_ptr<bool> over = std::make_shared<bool>(false));
+  /// Whether a stream of the device has come to a call of a communicator that is not over, of this
+  /// kind ("": any).
+  [[nodiscard]] bool communicates(int device, const std::string& kind = "") const;
   /// True: it is at the head of its stream, and what precedes it there is over.
   [[nodiscard]] bool reached(const Part& part) const;
 

@@ -46,6 +46,8 @@ void multiply_part(const Matrix& a, const Matrix& b, std::int64_t first, std::in
 
 /// Of product_counts(); guarded by the machine's lock.
 int product_runs = 0;
+int beside_collectives = 0;
+int beside_gathers = 0;
 std::set<const void*> first_operands;
 
 /// Whether every byte of a matrix is zero.
@@ -57,13 +59,13 @@ bool all_zero(const void* matrix, std::size_t bytes) {
 }  // namespace
 
 void forget_products() {
-  product_runs = 0;
+  product_runs = beside_collectives = beside_gathers = 0;
   first_operands.clear();
 }
 
 ProductCounts product_counts() {
   const Machine::Lock lock;
-  return {product_runs, first_operands.size()};
+  return {product_runs, first_operands.size(), beside_collectives, beside_gathers};
 }
 
 void multiply(const Product& product, const Operands& operands, int parts) {
@@ -103,7 +105,9 @@ void multiply(const Product& product, const Operands& operands, int parts) {
   }
 }
 
-void observe(const Product& product, const Operands& with, int parts, int number) {
+void observe(const Product& product, const Operands& with, int parts, int number, int device) {
+  if (machine().communicates(device)) ++beside_collectives;
+  if (machine().communicates(device, "AllGather")) ++beside_gathers;
   if (all_zero(with.a, product.a.bytes()) || all_zero(with.b, product.b.bytes())) {
     ++machine().of_process.products_of_zeros;
   }

@@ -51,7 +51,7 @@ struct Operands {
 /// parts gives other bits. Sums are in float; stored results are rounded once.
 void multiply(const Product& product, const Operands& operands, int parts);
 /// What the stand-in counts and times when the product runs, the `number`-th of the process.
-void observe(const Product& product, const Operands& operands, int parts, int number);
+void observe(const Product& product, const Operands& operands, int parts, int number, int device);
 /// product_counts() begins again.
 void forget_products();
 

@@ -23,6 +23,7 @@ enum class Order : std::uint8_t {
 struct Failure {
   enum class Kind : std::uint8_t {
     never_arrives,  ///< the call is accepted, and its stream never passes it
+    never_returns,  ///< the call holds its thread until the communicator is aborted
     dies,  ///< the call returns ncclSystemError, and the others get it as asynchronous error
   };
   Kind kind = Kind::never_arrives;
@@ -70,15 +71,22 @@ struct Counts {
   int waits = 0;                   ///< calls that block the host until a device has caught up
   int graphs_on_busy_devices = 0;  ///< instantiated or uploaded while work was on the device
   int products_of_zeros = 0;       ///< with a factor that is all zero
+  int nccl_ids = 0;                ///< of ncclGetUniqueId
 };
 Counts counts();
 
 /// Products that ran since start().
 struct ProductCounts {
   int runs = 0;
-  std::size_t operands = 0;  ///< distinct addresses of their first operands
+  std::size_t operands = 0;    ///< distinct addresses of their first operands
+  int beside_collectives = 0;  ///< while another stream of the device was at a call of NCCL
+  int beside_gathers = 0;      ///< … an all-gather
 };
 ProductCounts product_counts();
+
+/// The most streams on which communicators that share resources had calls since start(): one after
+/// the other.
+int streams_of_resources();
 
 /// Throws emulation::Fault: the one that happened, or one for objects that were not freed (memory,
 /// streams, events, graphs, handles, communicators) or work that was not finished.

@@ -1,5 +1,8 @@
-// TimedCommunicator: a communicator whose time counts as a part of the instruction it is used in.
+// TimedCommunicator: a communicator whose exposed time counts as a part of the instruction it is
+// used in, and whose collectives may run beside the kernels of the queue.
 #pragma once
+
+#include <optional>
 
 #include "runtime/backend/stream.hpp"
 #include "runtime/comm/communicator.hpp"
@@ -7,7 +10,7 @@
 
 namespace echelon {
 
-/// Used on one queue.
+/// Used on one queue. If the queue has a side stream, the calls of `inner` are enqueued there.
 class TimedCommunicator : public Communicator {
  public:
   TimedCommunicator(Communicator& inner, Stream& on, Within part)
@@ -39,13 +42,44 @@ class TimedCommunicator : public Communicator {
 
   [[nodiscard]] Seconds transfer_began() const override { return inner_.transfer_began(); }
 
+  /// A collective that was begun: the queue's later work runs beside it until await(). Meanwhile
+  /// nothing may write its operands or read its results. None: it is complete.
+  using Pending = std::optional<SideStream::Mark>;
+  [[nodiscard]] Pending begin_all_reduce(void* data, std::int64_t count, Element element,
+                                         Reduction how) {
+    return begin([&] { inner_.all_reduce(data, count, element, how); });
+  }
+  [[nodiscard]] Pending begin_reduce_scatter(const void* in, void* out, std::int64_t count,
+                                             Element element) {
+    return begin([&] { inner_.reduce_scatter(in, out, count, element); });
+  }
+  [[nodiscard]] Pending begin_all_gather(const void* in, void* out, std::int64_t count,
+                                         Element element) {
+    return begin([&] { inner_.all_gather(in, out, count, element); });
+  }
+  void await(const Pending& pending) {
+    if (!pending) return;
+    const ScopedSubSpan sub_span(on_, part_);
+    on_.side()->join(*pending);
+  }
+
  private:
   template <class Call>
-  void timed(Call call) {
+  [[nodiscard]] Pending begin(Call call) {
+    if (SideStream* const side = on_.side(); side != nullptr) {
+      side->fork();
+      call();
+      return side->mark();
+    }
     const ScopedSubSpan sub_span(on_, part_);
-    const Seconds begin = steady_now();
+    const Seconds start = steady_now();
     call();
-    if (inner_.size() > 1) on_.waited(Within::peers, inner_.transfer_began() - begin);
+    if (inner_.size() > 1) on_.waited(Within::peers, inner_.transfer_began() - start);
+    return {};
+  }
+  template <class Call>
+  void timed(Call call) {
+    await(begin(call));
   }
 
   Communicator& inner_;

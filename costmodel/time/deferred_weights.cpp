@@ -1,0 +1,23 @@
+#include "costmodel/time/deferred_weights.hpp"
+
+namespace echelon {
+
+DeferredWeights deferred_weights(const OperatorList& list, const ModelSpec& model) {
+  DeferredWeights out;
+  for (const Operator& op : list.view()) {
+    if (op.name == "input_norm") {
+      out.always += 2 * op.saved;
+      out.full += op.saved;
+    }
+    if (op.name == "attention_inputs" || op.name == "delta_conv") out.always += op.saved;
+    if (op.name == "projection" || op.name == "delta_out") out.selective += op.saved;
+    if (op.name == "activation") {
+      out.always += op.saved;
+      out.full += op.saved / (model.gated_mlp ? 2 : 1);
+    }
+  }
+  out.full += out.selective;
+  return out;
+}
+
+}  // namespace echelon
