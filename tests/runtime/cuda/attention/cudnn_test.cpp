@@ -209,7 +209,8 @@ std::optional<AttentionBackward> backward_of_70b(std::int64_t sequence, bool det
   return attention->backward_how();
 }
 
-TEST_CASE("attention may take a sixteenth of a GPU, and sums by atomics unless it is asked not to") {
+TEST_CASE(
+    "attention may take a sixteenth of a GPU, and sums by atomics unless it is asked not to") {
   unsetenv("ECHELON_DETERMINISTIC");
   CHECK_FALSE(cuda::chosen_attention(80_GiB).deterministic);
   CHECK(cuda::chosen_attention(80_GiB).limit == 5_GiB);
