@@ -59,6 +59,7 @@ PlanPool PlanPool::fork() const {
   out.fastest_ = fastest_;
   out.fastest_safe_ = fastest_safe_;
   out.winner_ = winner_;
+  out.undominated_ = undominated_;
   return out;
 }
 
@@ -134,6 +135,7 @@ void PlanPool::note(const PricedPoint& found) {
   }
   note_winner(found);
   const Seconds expected = found.least_expected();
+  note_undominated(step, expected);
   const auto [best, is_new] = best_.try_emplace(family_of(found.point), expected);
   if (!is_new && expected >= best->second) return;
   best->second = expected;
@@ -150,6 +152,35 @@ void PlanPool::note_winner(const PricedPoint& found) {
   if (found.simulated && (!most || *found.simulated <= *most)) {
     lower(winner_, found.least_expected());
   }
+}
+
+void PlanPool::note_undominated(Seconds step, Seconds expected) {
+  const std::optional<Seconds> known = least_expected_within(step);
+  if (known && *known <= expected) return;
+  std::erase_if(undominated_,
+                [&](const auto& each) { return each.first >= step && each.second >= expected; });
+  undominated_.insert(std::ranges::upper_bound(undominated_, std::pair(step, expected)),
+                      {step, expected});
+}
+
+/// The least expected step of simulated plans that take at most `step`.
+std::optional<Seconds> PlanPool::least_expected_within(Seconds step) const {
+  std::optional<Seconds> least;
+  for (const auto& [taken, expected] : undominated_) {
+    if (taken > step) break;
+    least = expected;
+  }
+  return least;
+}
+
+/// A plan of this weight with a longer step is beaten in both by a simulated one.
+Seconds PlanPool::longest_unbeaten(double weight) const {
+  EXPECTS(!undominated_.empty(), "a simulated plan");
+  Seconds out = std::max(undominated_.front().first, undominated_.front().second / weight);
+  for (const auto& [taken, expected] : undominated_) {
+    out = std::min(out, std::max(taken, expected / weight));
+  }
+  return out;
 }
 
 void PlanPool::note_winners() {
@@ -205,8 +236,8 @@ std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight
   if (!expected || !winner_) return at_most;
   // Until a safe plan is found, one limits the winner only where it is faster than that.
   const Seconds as_winner =
-      fastest_safe_ ? std::max(*fastest_safe_, std::min(*most_given_up(), *winner_ / weight))
-                    : *winner_ / weight;
+      fastest_safe_ ? std::max(*fastest_safe_, std::min(*most_given_up(), longest_unbeaten(weight)))
+                    : longest_unbeaten(weight);
   const Seconds most = std::max({*expected / weight, as_winner, *fastest_});
   return at_most ? std::min(*at_most, most) : most;
 }
@@ -229,10 +260,11 @@ std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step
   if (const std::optional<Seconds> most = longest(point, weight); most && step > *most) {
     return std::nullopt;
   }
-  if (of_family && winner_) {
-    const std::optional<Seconds> given_up = most_given_up();
-    Seconds expected = *of_family;
-    if (!given_up || step <= *given_up) expected = std::max(expected, *winner_);
+  const std::optional<Seconds> given_up = most_given_up();
+  const bool may_win = !given_up || step <= *given_up;
+  const std::optional<Seconds> known = least_expected_within(step);
+  if (of_family && winner_ && (known || !may_win)) {
+    const Seconds expected = may_win ? std::max(*of_family, *known) : *of_family;
     const double least = 1 - (expected / (weight * step) - 1) / risk;
     const bool safe = *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
     wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);

@@ -130,6 +130,9 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
   void note_winner(const PricedPoint& found);
   void note_winners();
+  void note_undominated(Seconds step, Seconds expected);
+  [[nodiscard]] std::optional<Seconds> least_expected_within(Seconds step) const;
+  [[nodiscard]] Seconds longest_unbeaten(double weight) const;
   void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                       const std::optional<Seconds>& shortest);
   void settle_winner(const CostsOfShardings& costs);
@@ -146,6 +149,9 @@ class PlanPool {
   /// features
   std::optional<Seconds> fastest_safe_;
   std::optional<Seconds> winner_;  ///< least expected step within most_given_up()
+  /// Step and expected step of the simulated plans that no other beats in both; steps ascend. What
+  /// beats a plan in both does so however the limit of the winner falls later.
+  std::vector<std::pair<Seconds, Seconds>> undominated_;
   std::int64_t simulated_ = 0;
   Priced work_;
   MakespanSimulator simulator_;
