@@ -160,5 +160,5 @@ TEST_CASE("the text of a run names the straggler and its cost") {
   REQUIRE(slow.exit_code == 0);
   CHECK(lacks(slow.out, "Straggler: rank 1 computes ") == "");
   CHECK(lacks(slow.out, "more than the median of its") == "");
-  CHECK(lacks(slow.out, "that costs ") == "");
+  CHECK(lacks(slow.out, "that costs") == "");  // a line may end there
 }
