@@ -1,5 +1,6 @@
 // What a search answers with: the winner, the fastest plan beside it, one plan of each family.
 #include <algorithm>
+#include <cmath>
 
 #include "planner/search/plan_pool.hpp"
 #include "planner/search/search.hpp"
@@ -54,7 +55,11 @@ TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likelies
   const SearchOutcome fastest = search(r).value();
   CHECK_FALSE(fastest.fastest);
   REQUIRE(balanced.fastest);
-  CHECK(fastest.winner()->prediction.time.step == balanced.fastest->prediction.time.step);
+  // Where memory counts, other partitions of a point are simulated, too, and one may be shorter than
+  // the best in closed form: docs/search.md, split_of_layers.
+  const double shorter =
+      1 - balanced.fastest->prediction.time.step / fastest.winner()->prediction.time.step;
+  CHECK(std::abs(shorter) < 5e-4);
   r.preference = Preference::robust;
   const SearchOutcome robust = search(r).value();
   CHECK(probability_of(*robust.winner()) >= probability_of(*balanced.winner()));
