@@ -98,7 +98,8 @@ Result<Settings> merged_settings(const Arguments& arguments) {
 }
 
 std::vector<std::string> suspicious_variables() {
-  std::vector<std::string> known = {"PLAN_NO_INSTALL"};  // read by the wrapper ./plan
+  // Those two are read by the wrapper ./plan.
+  std::vector<std::string> known = {"PLAN_NO_INSTALL", "PLAN_CMAKE_ARGS"};
   std::vector<std::string> old;
   for (const Flag& flag : flags()) {
     if (!flag.layered) continue;

@@ -1,4 +1,5 @@
 // Megatron-Core and what trains with it.
+// Over 400 lines because one table states its facts, rules and remarks, each with its source.
 #include <fmt/format.h>
 
 #include <algorithm>

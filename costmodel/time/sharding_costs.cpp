@@ -357,18 +357,14 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
       job_,
       calibration_,
       fused ? *fused : framework_};
-  const auto with_experts = [&](ShardingCosts out) {
-    out.sharding = sharding;
-    if (moe_before_.back() > 0) {
-      out.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
-    }
-    return out;
-  };
   // Prediction modules, which count as part of the head, have experts too.
-  if (but_for_experts != nullptr && model_.prediction_modules == 0) {
-    return with_experts(*but_for_experts);
+  const bool shared = but_for_experts != nullptr && model_.prediction_modules == 0;
+  ShardingCosts costs = shared ? *but_for_experts : ShardingCosts{};
+  costs.sharding = sharding;
+  if (moe_before_.back() > 0) {
+    costs.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
   }
-  ShardingCosts costs = with_experts({});
+  if (shared) return costs;
   if (moe_before_.back() < model_.layers) {
     costs.dense = mixed_layer_costs(model_, context, sharding, LayerKind::dense);
   }

@@ -76,5 +76,7 @@ TEST_CASE("a misspelt variable is reported") {
   const ProcessResult result = sandbox.plan("--model 7b --gpus 8", "PLAN_MODLE=13b");
   CHECK(result.exit_code == 0);
   CHECK(lacks(result.err, "did you mean PLAN_MODEL?") == "");
-  CHECK(sandbox.plan("--model 7b --gpus 8", "PLAN_NO_INSTALL=1").err.empty());
+  for (const char* of_wrapper : {"PLAN_NO_INSTALL=1", "PLAN_CMAKE_ARGS=-DX=1"}) {
+    CHECK(sandbox.plan("--model 7b --gpus 8", of_wrapper).err.empty());
+  }
 }

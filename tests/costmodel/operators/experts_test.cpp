@@ -377,7 +377,6 @@ TEST_CASE("what does not depend on how experts are split is the same taken from 
     return out;
   };
   for (const char* name : {"deepseek-v3", "mixtral-8x7b", "llama4-maverick"}) {
-    INFO(name);
     const Mixture s = mixture(name);
     const CostModel cost_model = s.cost_model();
     ParallelPlan first;
@@ -394,7 +393,6 @@ TEST_CASE("what does not depend on how experts are split is the same taken from 
           plan.dispatcher = overlap ? Dispatcher::deepep : Dispatcher::alltoall;
           const ShardingCosts own = cost_model.sharding_costs(plan);
           CHECK(numbers(cost_model.sharding_costs(plan, &known)) == numbers(own));
-          CHECK(cost_model.sharding_costs(plan, &known).sharding == own.sharding);
         }
       }
     }

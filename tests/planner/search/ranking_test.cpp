@@ -55,8 +55,8 @@ TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likelies
   const SearchOutcome fastest = search(r).value();
   CHECK_FALSE(fastest.fastest);
   REQUIRE(balanced.fastest);
-  // Where memory counts, other partitions of a point are simulated, too, and one may be shorter than
-  // the best in closed form: docs/search.md, split_of_layers.
+  // Where memory counts, other partitions of a point are simulated, too, and one may be shorter
+  // than the best in closed form: docs/search.md, split_of_layers.
   const double shorter =
       1 - balanced.fastest->prediction.time.step / fastest.winner()->prediction.time.step;
   CHECK(std::abs(shorter) < 5e-4);
