@@ -9,6 +9,7 @@
 #include "cli/flags/values.hpp"
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "report/format.hpp"
 
 namespace echelon::cli {
