@@ -215,9 +215,11 @@ std::string recipes_text(const SearchResult& choice, const TextStyle& style) {
   return heading(fmt::format("Recipes of states, chosen by {}", name_of(choice.request.objective)),
                  style) +
          table.text(style) +
-         folded(fmt::format("Gradients or moments of 16 bits have to gain {} % each: whether "
-                            "training stays stable with them is for you to judge.",
-                            100 * kNarrowMoments),
+         folded(fmt::format(
+                    "Gradients or moments of 16 bits have to gain {} % each: whether "
+                    "training stays stable with them is for you to judge. plan export writes the "
+                    "flags that they need.",
+                    100 * kNarrowMoments),
                 "  ", style);
 }
 
