@@ -63,34 +63,33 @@ std::string names_of(const std::vector<Restrictable>& all) {
   return names;
 }
 
-/// The names in "tp,pp", each of them one of `known`.
-Result<std::vector<std::string>> names_in(const Setting& setting,
-                                          const std::vector<Restrictable>& known) {
+/// The names in "tp,pp".
+std::vector<std::string> names_in(std::string_view list) {
   std::vector<std::string> names;
-  std::string_view rest = setting.value;
   while (true) {
-    const std::string name(rest.substr(0, rest.find(',')));
-    if (std::ranges::find(known, name, &Restrictable::flag) == known.end()) {
-      std::vector<std::string> all;
-      for (const Restrictable& each : known) all.emplace_back(each.flag);
-      return input_error(setting.where, in_quotes(name),
-                         fmt::format("a list of {}", fmt::join(all, ", ")),
-                         did_you_mean(name, all));
-    }
-    names.push_back(name);
-    if (rest.size() == name.size()) return names;
-    rest.remove_prefix(name.size() + 1);
+    names.emplace_back(list.substr(0, list.find(',')));
+    if (list.size() == names.back().size()) return names;
+    list.remove_prefix(names.back().size() + 1);
   }
 }
 
-/// Whether the list "dp,pp" names `one`.
-bool named(std::string_view list, std::string_view one) {
-  while (true) {
-    const std::string_view first = list.substr(0, list.find(','));
-    if (first == one) return true;
-    if (first.size() == list.size()) return false;
-    list.remove_prefix(first.size() + 1);
+/// The same, each of them one of `known`.
+Result<std::vector<std::string>> names_in(const Setting& setting,
+                                          const std::vector<Restrictable>& known) {
+  std::vector<std::string> names = names_in(setting.value);
+  for (const std::string& name : names) {
+    if (std::ranges::find(known, name, &Restrictable::flag) != known.end()) continue;
+    std::vector<std::string> all;
+    for (const Restrictable& each : known) all.emplace_back(each.flag);
+    return input_error(setting.where, in_quotes(name),
+                       fmt::format("a list of {}", fmt::join(all, ", ")), did_you_mean(name, all));
   }
+  return names;
+}
+
+bool named(std::string_view list, std::string_view one) {
+  const std::vector<std::string> names = names_in(list);
+  return std::ranges::find(names, one) != names.end();
 }
 
 /// Sets `what` to its unused value; errors name the restriction, which was given at `where`.

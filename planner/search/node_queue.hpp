@@ -43,8 +43,8 @@ class NodeQueue {
   void pop();
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::size_t taken() const { return taken_; }
-  /// What plans of nodes that were not taken need at least, by the bound without assumptions; of
-  /// several stages, unless `any`.
+  /// What plans of several stages need at least, of nodes that were not taken, by the bound without
+  /// assumptions. Nothing where there are none.
   [[nodiscard]] std::optional<Seconds> least_proved() const;
 
  private:

@@ -129,7 +129,7 @@ Result<SearchResult> choose_recipe(const PlanRequest& request, const Progress& p
     }
     const RecipeResult& outcome = outcomes.back();
     ObjectiveKey key = outcome.key;
-    key.value *= 1 + price_of_states(one.job.precision);
+    key.value *= 1 + price_of_states(one.preference, one.job.precision);
     const bool better = outcome.best ? !best_key || key < *best_key : !best_key;
     if (!better) continue;
     if (outcome.best) best_key = key;

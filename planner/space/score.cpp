@@ -43,7 +43,8 @@ bool recomputes_partly(const ParallelPlan& plan) {
 
 }  // namespace
 
-double price_of_states(const PrecisionRecipe& recipe) {
+double price_of_states(Preference preference, const PrecisionRecipe& recipe) {
+  if (preference == Preference::fastest) return 0;
   constexpr double kWideGradient = 4;
   constexpr double kWideMoments = 8;
   return (recipe.main_gradient + recipe.gradient < kWideGradient ? kNarrowGradients : 0) +

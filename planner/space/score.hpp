@@ -102,7 +102,8 @@ class UnusualFeatures {
 /// of 16 bits are a risk to convergence each, assumed like kFeaturePrices.
 inline constexpr double kNarrowGradients = 0.005;
 inline constexpr double kNarrowMoments = 0.005;
-[[nodiscard]] double price_of_states(const PrecisionRecipe& recipe);
+/// Nothing with Preference::fastest, as of features.
+[[nodiscard]] double price_of_states(Preference preference, const PrecisionRecipe& recipe);
 
 /// How a plan is weighed against others: `weight` times its step is what a search minimizes,
 ///   E = T · (1 + c·(1 − P)) · (1 + Σ price)

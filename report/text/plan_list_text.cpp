@@ -216,10 +216,11 @@ std::string recipes_text(const SearchResult& choice, const TextStyle& style) {
                  style) +
          table.text(style) +
          folded(fmt::format(
-                    "Gradients or moments of 16 bits have to gain {} % each: whether "
-                    "training stays stable with them is for you to judge. plan export writes the "
-                    "flags that they need.",
-                    100 * kNarrowMoments),
+                    "Whether training stays stable with gradients or moments of 16 bits is for you "
+                    "to judge{}. plan export writes the flags that they need.",
+                    choice.request.preference == Preference::fastest
+                        ? ""
+                        : fmt::format("; each of them has to gain {} %", 100 * kNarrowMoments)),
                 "  ", style);
 }
 

@@ -13,6 +13,7 @@ namespace echelon {
 [[nodiscard]] std::string plan_list_text(const SearchResult& choice, const TextStyle& style);
 /// The best plan on each number of GPUs that was searched; "" where it was one.
 [[nodiscard]] std::string gpu_counts_text(const SearchResult& choice, const TextStyle& style);
+/// The best plan with each recipe of states that was searched; "" where it was one.
 [[nodiscard]] std::string recipes_text(const SearchResult& choice, const TextStyle& style);
 /// Plans of the Pareto front of time and memory.
 [[nodiscard]] std::string pareto_text(const SearchOutcome& report, const TextStyle& style);

@@ -191,7 +191,7 @@ TEST_CASE("of the recipes of states the one whose best plan gains more than its 
       alone.job.precision = r.recipes.back();
       const std::optional<ObjectiveKey> key = brute_force(alone);
       if (!key) continue;
-      const double weighed = key->value * (1 + price_of_states(alone.job.precision));
+      const double weighed = key->value * (1 + price_of_states(r.preference, alone.job.precision));
       if (least && weighed >= *least) continue;
       least = weighed;
       chosen = name;
@@ -200,10 +200,17 @@ TEST_CASE("of the recipes of states the one whose best plan gains more than its 
     const SearchResult choice = optimize(r).value();
     CHECK(choice.request.job.precision.name == chosen);
     CHECK(objective_key(choice.request, *choice.report.winner()).value *
-              (1 + price_of_states(choice.request.job.precision)) ==
+              (1 + price_of_states(r.preference, choice.request.job.precision)) ==
           *least);
     CHECK(choice.recipes.size() == 4);
   }
+}
+
+TEST_CASE("with --prefer fastest narrow states have no price") {
+  const PrecisionRecipe narrow = find_precision("bf16:precision-aware").value();
+  CHECK(price_of_states(Preference::balanced, narrow) == kNarrowGradients + kNarrowMoments);
+  CHECK(price_of_states(Preference::fastest, narrow) == 0);
+  CHECK(price_of_states(Preference::balanced, find_precision("bf16").value()) == 0);
 }
 
 TEST_CASE("recipes and numbers of GPUs are searched together") {
