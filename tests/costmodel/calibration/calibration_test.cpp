@@ -93,6 +93,33 @@ TEST_CASE("priors are based on no run, whatever was fitted") {
   }
 }
 
+TEST_CASE("what is the software's own is the same on every GPU family") {
+  for (const char* cluster : {"dgx-h100", "dgx-a100", "dgx-b200", "dgx-v100"}) {
+    INFO(cluster);
+    const auto prior = [&](const char* framework) {
+      return prior_calibration(gpu(cluster), find_framework(framework).value()).value();
+    };
+    const Calibration family = prior("megatron-core");
+    const Calibration own = prior("echelon");
+    CHECK(own.host_layer_forward == 60_us);
+    CHECK(own.step_fixed == 1000_us);
+    CHECK(own.allocator_reserve == 0);
+    CHECK(own.gemm_efficiency == family.gemm_efficiency);
+    CHECK(own.attention_forward == family.attention_forward);
+    CHECK(own.gpu_family == family.gpu_family);
+    CHECK(prior("nanotron").host_layer_forward == 1800_us);
+    CHECK(prior("nanotron").allocator_reserve == 0.15);
+  }
+  // FlashAttention-2 is slow on Hopper alone.
+  const auto attention = [](const char* cluster, const char* framework) {
+    return prior_calibration(gpu(cluster), find_framework(framework).value())
+        .value()
+        .attention_forward;
+  };
+  CHECK(attention("dgx-h100", "nanotron") < attention("dgx-h100", "megatron-core"));
+  CHECK(attention("dgx-a100", "nanotron") == attention("dgx-a100", "megatron-core"));
+}
+
 TEST_CASE("a calibration is unchanged after writing and reading") {
   const Calibration c = pick_calibration(gpu("dgx-h100"), frameworks().front()).value();
   const Result<Calibration> again = parse_calibration(calibration_to_json(c), "copy");
