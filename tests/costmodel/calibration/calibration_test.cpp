@@ -89,8 +89,17 @@ TEST_CASE("priors are based on no run, whatever was fitted") {
     // Pairs without runs take what software with the same kernels has in common.
     const bool without_runs = c.fitted_to.starts_with("no run");
     if (is_prior) CHECK(without_runs);
-    CHECK((c.evidence == Evidence::extrapolated) == without_runs);
+    const bool of_others = c.fitted_to.find(", for which ") != std::string::npos;
+    CHECK((c.evidence == Evidence::extrapolated) == (without_runs || of_others));
   }
+}
+
+TEST_CASE("rates from runs of other software are extrapolated, and say from which") {
+  const Calibration own =
+      pick_calibration(gpu("dgx-h100"), find_framework("echelon").value()).value();
+  CHECK(own.evidence == Evidence::extrapolated);
+  CHECK(own.fitted_to ==
+        "16 published runs of hopper GPUs under llm.c and llmq, for which echelon stands");
 }
 
 TEST_CASE("what is the software's own is the same on every GPU family") {
