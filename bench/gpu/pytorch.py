@@ -12,7 +12,6 @@ pytorch.py MODEL SEQUENCE SAMPLES MICROBATCH STEPS [--cpu]
 """
 
 import gc
-import itertools
 import json
 import statistics
 import sys
@@ -141,7 +140,7 @@ def train(torch, name, sequence, samples, microbatch, steps, device):
     if on_gpu:
         torch.cuda.synchronize()
     times = [before.elapsed_time(after) / 1e3 if on_gpu else after - before
-             for before, after in itertools.pairwise(ends)]
+             for before, after in zip(ends, ends[1:])]
     seconds = statistics.median(times[WARM_UP - 1:])
     return {"step_seconds": seconds, "tokens_per_second": passes * microbatch * sequence / seconds,
             "microbatch": microbatch, "losses": [losses[0].item(), losses[-1].item()],
