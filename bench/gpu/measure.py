@@ -149,7 +149,7 @@ def output_of(command, limit=None, environment=None):
         try:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                      env={**os.environ, **(environment or {})},
-                                     start_new_session=True)
+                                     preexec_fn=os.setpgrp)  # of our session, with which it ends
         except OSError as error:
             return Ended(127, "", str(error))
         try:
