@@ -100,6 +100,7 @@ class Run {
   Disk disk_;  ///< full on demand, with --inject
   RunHistory history_;
   RunThreads run_threads_;
+  int threads_ = 1;  ///< of a rank
   std::unique_ptr<Backend<T>> backend_;
   FlightRecorders recorders_;
   std::unique_ptr<Watchdog> watchdog_;
@@ -129,6 +130,9 @@ Status Run<T>::connect() {
   Result<std::unique_ptr<World>> connected =
       context_.connect(run_threads_, plan_.plan, plan_.model);
   if (!connected) return connected.error();
+  const int cores =
+      settings_.cores > 0 ? std::min(settings_.cores, context_.cores) : context_.cores;
+  threads_ = std::max(1, cores / (*connected)->ranks_on_this_machine());
   if (settings_.backend == "cuda") {
     if constexpr (std::is_same_v<T, Bfloat16>) {
       Result<std::unique_ptr<Backend<T>>> opened =
@@ -138,12 +142,8 @@ Status Run<T>::connect() {
     }
     return Done{};
   }
-  const World& world = **connected;
-  const int cores =
-      settings_.cores > 0 ? std::min(settings_.cores, context_.cores) : context_.cores;
-  const int threads = std::max(1, cores / world.ranks_on_this_machine());
-  backend_ = cpu_backend<T>(*std::move(connected), threads);
-  report_.environment["threads per rank"] = std::to_string(threads);
+  backend_ = cpu_backend<T>(*std::move(connected), threads_);
+  report_.environment["threads per rank"] = std::to_string(threads_);
   report_.environment["cores"] = std::to_string(cores);
   return Done{};
 }
@@ -177,7 +177,7 @@ Status Run<T>::prepare() {
       run_threads_, *backend_, schedule_, training_of(plan_, settings_, start_.rate, samples_));
   report_.environment.merge(backend_->environment());  // its choices for this model
   device_->start_at(start_.step, start_.sample);
-  const Result<std::string> filled = checkpoints_->fill(*device_);
+  const Result<std::string> filled = checkpoints_->fill(*device_, threads_);
   if (!filled) return filled.error();
   if (!filled->empty()) report_.environment["read at the start"] = *filled;
   const std::int64_t steps = start_.end - start_.step;
