@@ -272,7 +272,7 @@ def run_experiments(day, programs, sizes):
         str(list(shape)): {"zeros_seconds": zeros,
                            "numbers_seconds": programs.times_of("gemm nt")[shape]}
         for shape, zeros in programs.times_of("product of zeros").items()})
-    day.part("experiment: a call of NCCL", 10, lambda limit: {
+    day.part("experiment: a message of NCCL", 10, lambda limit: {
         what + "_seconds": list(programs.times_of("call of NCCL, " + what).values())[0]
         for what in ("blocking", "nonblocking")})
     day.part("experiment: host time of layers", 10, lambda limit: {
@@ -291,6 +291,8 @@ def run_experiments(day, programs, sizes):
                  programs.train(sizes.graphs, limit, set))
         day.part("experiment: a step of few tokens, CUDA graphs " + name, 20, lambda limit,
                  set=environment: programs.train(sizes.host, limit, set))
+    day.part("experiment: deterministic attention", 25, lambda limit: programs.train(
+        sizes.graphs, limit, {"ECHELON_DETERMINISTIC": "1"}))  # beside "CUDA graphs as chosen"
     day.part("experiment: CUDA graphs always, two stages on one GPU", 30,
              lambda limit: programs.train(sizes.pipeline, limit, {"ECHELON_CUDA_GRAPHS": "always"},
                                           programs.catalog_flags()))

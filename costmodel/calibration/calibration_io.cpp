@@ -252,6 +252,7 @@ Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& frame
     if (!json) return json.error();
     Result<Calibration> next = read_calibration(*json, file->name, &*out);
     if (!next) return next.error();
+    next->name = "prior-" + family + "-" + framework.calibration_key();
     next->gpu_family = out->gpu_family;
     out = *std::move(next);
   }

@@ -131,7 +131,7 @@ class GpuDay(unittest.TestCase):
         self.assertEqual(parts["PyTorch tiny, 16 tokens"]["result"]["torch"], "9.9")
         zeros = list(parts["experiment: products of zeros"]["result"].values())[0]
         self.assertEqual(sorted(zeros), ["numbers_seconds", "zeros_seconds"])
-        self.assertEqual(sorted(parts["experiment: a call of NCCL"]["result"]),
+        self.assertEqual(sorted(parts["experiment: a message of NCCL"]["result"]),
                          ["blocking_seconds", "nonblocking_seconds"])
         for how in ("nonblocking", "blocking", "not split"):
             trained = parts["experiment: tp 2, communicators " + how]["result"]

@@ -52,6 +52,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "hours",
                                         "budget",  // scripts/gpu_day.sh
                                         "limit",
+                                        "rates",
                                         "dataloader-inter-document-masking",  // Megatron-LM
                                         "kills",
                                         "requeue",
