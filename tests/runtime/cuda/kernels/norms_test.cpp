@@ -104,10 +104,30 @@ FusedNormResult<T> on_cuda(const FusedNorm<T>& in, bool centred, Round round, bo
           dbias.content()};
 }
 
-/// For numbers stored as T: both round once, and may fall on different sides. Here a residual
-/// gradient is added before that rounding, on the CPU after a first one.
+/// Of y, and of dx, where the residual gradient is added before the rounding, on the CPU after a
+/// first one.
 template <class T>
-inline constexpr double kNormClose = sizeof(T) == 2 ? 0x1p-7 : 8e-6;
+inline constexpr double kNormClose = sizeof(T) == 2 ? kBothRounded : 8e-6;
+template <class T>
+inline constexpr double kNormBackClose = sizeof(T) == 2 ? 1.5 * kBothRounded : 8e-6;
+
+/// In parts of the largest dx or dy·weight·rstd: dx is a difference of such terms, of which little
+/// is left in narrow rows (of two numbers nothing), and has their rounding errors.
+template <class T>
+double distance_of_dx(const FusedNorm<T>& in, const FusedNormResult<T>& actual,
+                      const FusedNormResult<T>& expected) {
+  const auto dx = as<double>(expected.dx);
+  double largest_dx = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    const auto width = static_cast<std::size_t>(in.width);
+    const double term = double(Wide<T>(in.dy[i])) * double(Wide<T>(in.weight[i % width])) *
+                        double(expected.rstd[i / width]);
+    largest_dx = std::max(largest_dx, std::abs(dx[i]));
+    largest = std::max({largest, std::abs(dx[i]), std::abs(term)});
+  }
+  return distance(actual.dx, dx) * largest_dx / largest;
+}
 
 template <class T>
 void check_norm(const FusedNorm<T>& in, bool centred, Round round, bool biased) {
@@ -115,8 +135,8 @@ void check_norm(const FusedNorm<T>& in, bool centred, Round round, bool biased) 
   const auto expected = on_cpu(in, centred, round, biased);
   const auto actual = on_cuda(in, centred, round, biased);
   CHECK(same_bits(actual.sum, expected.sum));
-  CHECK(distance(actual.y, as<double>(expected.y)) < kNormClose<T>);
-  CHECK(distance(actual.dx, as<double>(expected.dx)) < kNormClose<T>);
+  CHECK(distance(actual.y, as<double>(expected.y)) <= kNormClose<T>);
+  CHECK(distance_of_dx(in, actual, expected) <= kNormBackClose<T>);
   CHECK(distance(actual.mean, as<double>(expected.mean)) < kClose<float>);
   CHECK(distance(actual.rstd, as<double>(expected.rstd)) < kClose<float>);
   CHECK(distance(actual.dweight, as<double>(expected.dweight)) < kClose<float>);
