@@ -150,7 +150,7 @@ void check_norms(bool centred, Round round, bool biased) {
   }
   check_norm<T>({3, 64, 1}, centred, round, biased);
   check_norm<T>({1, 4400}, centred, round, biased);  // more vectorized than threads
-  check_norm<T>({270, 24}, centred, round, biased);  // more rows than blocks of the backward
+  check_norm<T>({3, 1032}, centred, round, biased);  // a block for each row in the backward
 }
 
 template <class T>
@@ -166,6 +166,12 @@ void check_norms() {
 TEST_CASE("CUDA norms agree with the CPU's at awkward sizes") {
   check_norms<float>();
   check_norms<Bfloat16>();
+}
+
+TEST_CASE("CUDA norms of more rows than the backward takes at once agree with the CPU's") {
+  check_norm<float>({2130, 5}, true, Round::in_x, true);  // by warps
+  check_norm<Bfloat16>({2130, 8}, false, Round::nothing, false);
+  check_norm<float>({267, 513}, true, Round::nothing, false);  // by blocks
 }
 
 TEST_CASE("CUDA norms of rows too wide for shared memory agree with the CPU's") {
@@ -192,8 +198,12 @@ TEST_CASE("NaN and infinity affect only their own row of a CUDA norm") {
 
 std::vector<KernelRun> runs_of_norms() {
   const auto run = [](bool centred) {
-    const auto out = on_cuda(FusedNorm<Bfloat16>(9, 400), centred, Round::in_x, true);
-    return bits_of(out.sum, out.y, out.dx, out.mean, out.rstd, out.dweight, out.dbias);
+    std::string bits;
+    for (const std::int64_t width : {400, 1032}) {
+      const auto out = on_cuda(FusedNorm<Bfloat16>(9, width), centred, Round::in_x, true);
+      bits += bits_of(out.sum, out.y, out.dx, out.mean, out.rstd, out.dweight, out.dbias);
+    }
+    return bits;
   };
   return {{"layer norm", [=] { return run(true); }}, {"RMS norm", [=] { return run(false); }}};
 }
