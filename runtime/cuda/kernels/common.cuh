@@ -48,6 +48,17 @@ __device__ __forceinline__ T from_float(float x) {
   }
 }
 
+/// 2^x, by one instruction: numbers below the normal ones are taken, and given, as 0.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
 /// T per 16-byte access of a thread.
 template <class T>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(T));
