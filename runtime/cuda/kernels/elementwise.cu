@@ -75,11 +75,11 @@ __global__ void gate(Activation kind, const T* x, T* y, std::int64_t width) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  const Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
-  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> g = load_in_row<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load_in_row<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) u.at[j] *= activated(kind, g.at[j]);
-  store<n, vectorized>(y + row * width + i, u, width - i);
+  store_in_row<n, vectorized>(y + row * width + i, u, width - i);
 }
 
 template <class T, bool vectorized>
@@ -88,17 +88,17 @@ __global__ void gate_backward(Activation kind, const T* x, const T* dy, T* dx, s
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
-  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
-  const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
+  Pack<n> g = load_in_row<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load_in_row<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> d = load_in_row<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) {
     const float value = g.at[j];
     g.at[j] = d.at[j] * u.at[j] * slope(kind, value);
     u.at[j] = d.at[j] * activated(kind, value);
   }
-  store<n, vectorized>(dx + 2 * row * width + i, g, width - i);
-  store<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
+  store_in_row<n, vectorized>(dx + 2 * row * width + i, g, width - i);
+  store_in_row<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
 }
 
 template <class T, bool vectorized>
