@@ -59,6 +59,17 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
+/// 1/x to within a unit in the last place, by one instruction; 0 beyond 2^126.
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1 / x;
+#endif
+}
+
 /// T per 16-byte access of a thread.
 template <class T>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(T));
