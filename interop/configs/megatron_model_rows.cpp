@@ -113,6 +113,7 @@ MaybeValue read_first_dense(const ConfigRow& row, const ConfigReading& reading) 
 
 MaybeValue read_every(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
+  if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
   if (entry == nullptr) return std::optional(assumed("1"));
   const Result<MoeLayers> layers = moe_layers_at(reading, *entry);
   if (!layers) return layers.error();
@@ -166,6 +167,14 @@ bool has_biases(const M& model) {
   return model.attention_output_bias || model.mlp_bias || model.moe.expert_bias;
 }
 
+/// A bias that linear layers have or have not.
+ReadValue bias_of(const ConfigReading& reading, bool on) {
+  const ConfigEntry* off = reading.find("disable-bias-linear");
+  const std::string value = on ? "true" : "false";
+  if (off == nullptr) return assumed(value, "the default, without --disable-bias-linear");
+  return {value, Origin::found, reading.place(*off)};
+}
+
 ConfigRow biases_row() {
   return computed(
       &M::attention_output_bias, {"disable-bias-linear"},
@@ -173,22 +182,19 @@ ConfigRow biases_row() {
         if (!has_biases(config.model)) out.set(row.keys[0], scalar("true"));
       },
       [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
-        return std::optional(derived(megatron_has_biases(reading) ? "true" : "false",
-                                     "--disable-bias-linear, by default off"));
+        return std::optional(bias_of(reading, megatron_has_biases(reading)));
       });
 }
 
 /// Of dense layers and shared experts.
 ConfigRow mlp_bias_row() {
-  return computed(
-      &M::mlp_bias, {"disable-bias-linear"}, nullptr,
-      [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
-        const M& model = reading.config.model;
-        const bool none = model.moe.experts > 0 && model.moe.shared_ffn_hidden == 0 &&
-                          model.moe_layers() == model.layers;
-        return std::optional(derived(megatron_has_biases(reading) && !none ? "true" : "false",
-                                     "--disable-bias-linear, by default off"));
-      });
+  return computed(&M::mlp_bias, {"disable-bias-linear"}, nullptr,
+                  [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
+                    const M& model = reading.config.model;
+                    const bool none = model.moe.experts > 0 && model.moe.shared_ffn_hidden == 0 &&
+                                      model.moe_layers() == model.layers;
+                    return std::optional(bias_of(reading, megatron_has_biases(reading) && !none));
+                  });
 }
 
 /// --add-qkv-bias adds these again.
@@ -218,8 +224,7 @@ ConfigRow expert_bias_row() {
       },
       [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
         if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
-        return std::optional(derived(megatron_has_biases(reading) ? "true" : "false",
-                                     "--disable-bias-linear, by default off"));
+        return std::optional(bias_of(reading, megatron_has_biases(reading)));
       });
 }
 

@@ -8,6 +8,19 @@ namespace {
 
 using X = MixtureOfExperts;
 
+ConfigRow score_row() {
+  return computed(
+      &X::router_score, {"moe-router-score-function"},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        const bool sigmoid = config.model.moe.router_score == RouterScore::sigmoid;
+        if (sigmoid) out.set(row.keys[0], scalar("sigmoid"));
+      },
+      [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+        if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
+        return found_or(reading, row.keys[0], "softmax");
+      });
+}
+
 /// A bias that corrects sigmoid scores, or the ordinary one of the router's linear layer.
 ConfigRow router_bias_row() {
   return computed(
@@ -22,8 +35,8 @@ ConfigRow router_bias_row() {
         if (const ConfigEntry* on = reading.find(row.keys[0])) {
           return std::optional(ReadValue{"true", Origin::found, reading.place(*on)});
         }
-        return std::optional(derived(megatron_has_biases(reading) ? "true" : "false",
-                                     "--disable-bias-linear, by default off"));
+        const char* of_layers = megatron_has_biases(reading) ? "true" : "false";
+        return std::optional(derived(of_layers, "that of linear layers"));
       });
 }
 
@@ -76,9 +89,7 @@ bool megatron_has_biases(const ConfigReading& reading) {
 
 std::vector<ConfigRow> megatron_router_rows() {
   return {
-      choice(&X::router_score, {{"sigmoid", {{"moe-router-score-function", "sigmoid"}}},
-                                {"softmax", {}},
-                                {"softmax", {{"moe-router-score-function", "softmax"}}}}),
+      score_row(),
       router_bias_row(),
       normalized_row(),
       router_number_row<&X::router_scaling>("moe-router-topk-scaling-factor"),
