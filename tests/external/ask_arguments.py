@@ -124,6 +124,8 @@ def cases(plan):
         yield ["--model", model, "--gpus", "8", "--zero", "1"]
     for precision in PRECISIONS:
         yield ["--model", "llama3-8b", "--gpus", "8", "--zero", "1", "--precision", precision]
+        yield ["--model", "deepseek-v3", "--gpus", "256", "--pp", "8", "--ep", "32", "--zero", "1",
+               "--precision", precision]
     yield from OTHERS
 
 
