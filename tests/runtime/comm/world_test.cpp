@@ -104,11 +104,11 @@ TEST_CASE("roles that a plan does not use are distinguished from those it does")
     }
     return text;
   };
-  const std::string shards = "shard (compute), shard (reduce), shard (gather), ";
+  const std::string shards = "shard (reduce), shard (gather), ";
   CHECK(used(0, 4, 1) == "dp (reduce), ");
   CHECK(used(1, 4, 4) == shards + "replica (reduce), ");
-  CHECK(used(3, 4, 2) == shards + "replica (reduce), ");
-  CHECK(used(3, 1, 1) == "dp (reduce), " + shards);
+  CHECK(used(3, 4, 2) == "shard (compute), " + shards + "replica (reduce), ");
+  CHECK(used(3, 1, 1) == "dp (reduce), shard (compute), " + shards);
 }
 
 TEST_CASE("roles of one rank are separate communicators, used concurrently") {
