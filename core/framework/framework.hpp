@@ -215,7 +215,9 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// The first of the framework's rules about `part` that the plan breaks, or null. A plan has to
 /// keep those of every part; planner/space/legality.hpp asks them all.
 [[nodiscard]] const FrameworkRule* broken_rule(const Framework& framework, RulePart part,
-                                               const ModelSpec& model, const ParallelPlan& plan);
+                                               const ModelSpec& model,
+                                               const PrecisionRecipe& precision,
+                                               const ParallelPlan& plan);
 
 /// What the framework asks for and warns of when it runs this plan, in the order of its table: the
 /// settings that the plan needs besides the ones its fields name (`--use-precision-aware-optimizer`

@@ -115,6 +115,13 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "CUDA graphs of layers under FSDP that overlaps expert communication",
                   "Megatron-LM d98e8a64, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:182"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) { return p.offload_optimizer > 0; },
+                  "optimizer offload with fp8 primary weights, but for those of delayed scaling",
+                  "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1195",
+                  [](const PrecisionRecipe& r) {
+                    return r.primary_weights && r.scaling != Fp8Scaling::delayed;
+                  }},
     FrameworkRule{RulePart::recomputation,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.overlap_ep && p.recompute == Recompute::full;
@@ -148,6 +155,14 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "recomputation of moe around the CUDA graph of its router",
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2866"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.recompute_modules.intersects(
+                        {RecomputeModule::layernorm, RecomputeModule::moe_act});
+                  },
+                  "recomputation of layernorm or moe_act in fp8 with delayed scaling",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1241",
+                  [](const PrecisionRecipe& r) { return r.scaling == Fp8Scaling::delayed; }},
 };
 
 /// What of a layer has static shapes: Megatron-Core refuses modules that the model lacks, and the

@@ -15,9 +15,10 @@ bool replicates_kv_heads(const ModelSpec& model, const ParallelPlan& plan) {
 }
 
 const FrameworkRule* broken_rule(const Framework& framework, RulePart part, const ModelSpec& model,
-                                 const ParallelPlan& plan) {
+                                 const PrecisionRecipe& precision, const ParallelPlan& plan) {
   const auto found = std::ranges::find_if(framework.rules, [&](const FrameworkRule& rule) {
-    return rule.part == part && rule.broken(model, plan);
+    const bool in_question = rule.part == part && (rule.in == nullptr || rule.in(precision));
+    return in_question && rule.broken(model, plan);
   });
   return found == framework.rules.end() ? nullptr : &*found;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/model/model.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
@@ -33,6 +34,8 @@ struct FrameworkRule {
   bool (*broken)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
   std::string_view what;    ///< is missing: "<framework> has no <what>"
   std::string_view source;  ///< file, line and version that refuses it
+  /// The precisions of the jobs whose plans it refuses; null: those of all.
+  bool (*in)(const PrecisionRecipe& precision) = nullptr;
 };
 
 /// How the framework speaks of a plan that it accepts.

@@ -319,9 +319,9 @@ Rejection lacks_of(const Framework& framework, std::string what) {
 }
 
 /// The rules of the framework's own table about a part of the plan.
-Found check_rules(const ModelSpec& model, const Framework& framework, RulePart part,
-                  const ParallelPlan& p) {
-  const FrameworkRule* rule = broken_rule(framework, part, model, p);
+Found check_rules(const ModelSpec& model, const PrecisionRecipe& precision,
+                  const Framework& framework, RulePart part, const ParallelPlan& p) {
+  const FrameworkRule* rule = broken_rule(framework, part, model, precision, p);
   if (rule == nullptr) return {};
   return lacks_of(framework, fmt::format("{} ({})", rule->what, rule->source));
 }
@@ -523,8 +523,9 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
-  if (Found found = check_policy(model, framework, p)) return found;
+Found check_recompute(const ModelSpec& model, const PrecisionRecipe& precision,
+                      const Framework& framework, const ParallelPlan& p) {
+  if (Found found = check_policy(model, precision, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -565,10 +566,11 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
 /// of latent attention and of grouped experts need them.
-std::optional<Rejection> check_policy(const ModelSpec& model, const Framework& framework,
-                                      const ParallelPlan& p) {
+std::optional<Rejection> check_policy(const ModelSpec& model, const PrecisionRecipe& precision,
+                                      const Framework& framework, const ParallelPlan& p) {
   using enum RecomputeModule;
-  if (Found found = check_rules(model, framework, RulePart::recomputation, p)) return found;
+  if (Found found = check_rules(model, precision, framework, RulePart::recomputation, p))
+    return found;
   const RecomputeModules& asked = p.recompute_modules;
   if (asked.empty()) return {};
   if (p.recompute != Recompute::selective) {
@@ -702,7 +704,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
   if (Found found = check_dispatcher(framework, cluster, plan)) return found;
-  return check_rules(model, framework, RulePart::degrees, plan);
+  return check_rules(model, job.precision, framework, RulePart::degrees, plan);
 }
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
@@ -710,14 +712,15 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   if (Found found = check_pipeline(model, job, framework, plan)) return found;
   if (Found found = check_order(framework, plan)) return found;
   if (Found found = check_dealt_layers(model, framework, plan)) return found;
-  return check_rules(model, framework, RulePart::schedule, plan);
+  return check_rules(model, job.precision, framework, RulePart::schedule, plan);
 }
 
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
                                         const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
   if (Found found = check_zero(model, job.precision, framework, plan)) return found;
-  if (Found found = check_rules(model, framework, RulePart::sharding, plan)) return found;
+  if (Found found = check_rules(model, job.precision, framework, RulePart::sharding, plan))
+    return found;
   return check_host_memory(model, cluster, plan);
 }
 
@@ -729,7 +732,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
   if (Found found = check_offload(model, framework, plan)) return found;
-  return check_recompute(model, framework, plan);
+  return check_recompute(model, job.precision, framework, plan);
 }
 
 }  // namespace echelon

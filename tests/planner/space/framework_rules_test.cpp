@@ -97,6 +97,25 @@ TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
         std::string::npos);
 }
 
+TEST_CASE("fp8 primary weights stay with an optimizer on the GPU, but for delayed scaling") {
+  const auto offloaded = [](const char* precision) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64);
+    r.job.precision = find_precision(precision).value();
+    ParallelPlan plan = degrees(1, 1, 1, 1, 1);
+    plan.dp = plan.shard_group = 64;
+    plan.layers_per_stage = {32};
+    plan.recompute_layers = {0};
+    plan.offload_optimizer = 1;
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  for (const char* legal : {"bf16", "fp8", "fp8:primary-weights", "fp8:blockwise"}) {
+    INFO(legal);
+    CHECK(offloaded(legal) == "");
+  }
+  CHECK(offloaded("fp8:bf16-gradients").find("arguments.py:1195") != std::string::npos);
+}
+
 TEST_CASE("experts with tensor parallelism need sequence parallelism, whatever ep is") {
   // Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
   ParallelPlan plan = degrees(2, 1, 1, 2, 1);
