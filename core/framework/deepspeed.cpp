@@ -67,6 +67,9 @@ Framework deepspeed() {
   f.interleaved = false;
   f.stage_layers = StageLayers::first_more;  // runtime/pipe/module.py, _partition_layers, type:
   f.overlaps_gather = false;
+  // runtime/pipe/module.py:380, activation_checkpoint_interval: all layers, so many at a time;
+  // without a pipeline the model does it (HuggingFace gradient_checkpointing: every block)
+  f.counts_recomputed = false;
   f.cp_all_to_all = true;
   f.expert_parallel = true;
   f.offload_optimizer = true;

@@ -76,10 +76,12 @@ struct Framework {
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
-  bool packed_documents = false;        ///< offers attention within the documents of a sequence,
-                                        ///< whose kernels leave out all other pairs
-  bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
-  bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
+  bool packed_documents = false;    ///< offers attention within the documents of a sequence,
+                                    ///< whose kernels leave out all other pairs
+  bool counts_recomputed = true;    ///< full recomputation of some layers only; else of all
+  bool counts_recomputed_in_pipeline = true;  ///< … with pp > 1
+  bool per_stage_recompute = false;           ///< recomputed layers may differ between stages
+  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
   bool hybrid_shard[4] = {false, false, false, false};
   /// Its optimizer takes all ranks of dp x cp for data-parallel ones: sources that name dp mean
@@ -180,6 +182,10 @@ struct Framework {
   /// Whether a plan's ZeRO-2/3 waits for the last microbatch (reduces_once_in_pipeline).
   [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
     return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
+  }
+  /// Whether fewer than all layers can be recomputed fully on so many pipeline stages.
+  [[nodiscard]] bool recomputes_some_layers(int pp) const {
+    return counts_recomputed && (pp == 1 || counts_recomputed_in_pipeline);
   }
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];

@@ -154,6 +154,11 @@ Framework torchtitan() {
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.
   f.eager_passes = 3;
   f.saves_gate_output = true;  // F.silu(w1(x)) * w3(x), unless compiled
+  // v0.2.2, torchtitan/distributed/activation_checkpoint.py:173, mode "full": every block. Every
+  // n-th one ("selective" with a number, line 40 there) is left out: later ones do not have it
+  // (b5bcd76c, FullAC, SelectiveAC, MemoryBudgetAC), and neither have FSDP2's other users
+  // (Accelerate, fsdp_activation_checkpointing).
+  f.counts_recomputed = false;
   // activation_checkpoint "selective", option "op": attention and every second mm are kept
   f.selective_per_operator = true;
   // torch's cross entropy: bf16 logits and their gradient, fp32 copy, log-softmax, gradient

@@ -106,6 +106,10 @@ namespace {
 using enum RejectionReason;
 using Found = std::optional<Rejection>;
 
+Rejection lacks_of(const Framework& framework, std::string what) {
+  return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
+}
+
 Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
     const std::optional<std::int64_t> gpus = checked_product({p.tp, p.cp, p.dp, p.pp});
@@ -314,10 +318,6 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   return check_both_ways(p, microbatches);
 }
 
-Rejection lacks_of(const Framework& framework, std::string what) {
-  return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
-}
-
 /// The rules of the framework's own table about a part of the plan.
 Found check_rules(const ModelSpec& model, const PrecisionRecipe& precision,
                   const Framework& framework, RulePart part, const ParallelPlan& p) {
@@ -497,6 +497,13 @@ Found check_mixed(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
+/// All layers, where the framework recomputes all or none.
+Found check_all_counted(const Framework& framework, const ParallelPlan& p) {
+  if (framework.recomputes_some_layers(p.pp) || p.recompute_layers == p.layers_per_stage) return {};
+  return lacks_of(framework, fmt::format("full recomputation of some layers only{}: of all or none",
+                                         framework.counts_recomputed ? " on pipeline stages" : ""));
+}
+
 /// The same number of layers on every stage, and of a stage in every chunk.
 /// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
 /// recompute_num_layers counts within the layers of one chunk.
@@ -553,6 +560,7 @@ Found check_recompute(const ModelSpec& model, const PrecisionRecipe& precision,
                                                   p.layers_per_stage[s])};
     }
   }
+  if (Found found = check_all_counted(framework, p)) return found;
   return framework.per_stage_recompute ? Found{} : check_equal_counts(framework, p);
 }
 

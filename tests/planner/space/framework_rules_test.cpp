@@ -97,6 +97,59 @@ TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
         std::string::npos);
 }
 
+TEST_CASE("some layers of a stage are recomputed where the framework counts them") {
+  const auto recomputing = [](const char* framework, int pp, int layers) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 8, framework);
+    ParallelPlan plan = degrees(1, pp, 1, 1, r.framework.zero_allowed[1] ? 1 : 3);
+    plan.dp = plan.shard_group = 8 / pp;
+    plan.layers_per_stage = split_layers(r.framework, r.model, pp, 1).value();
+    plan.recompute = Recompute::full;
+    plan.recompute_layers = plan.layers_per_stage;
+    if (layers > 0) plan.recompute_layers.assign(plan.layers_per_stage.size(), layers);
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  for (const Framework& framework : frameworks()) {
+    INFO(framework.name);
+    CHECK(recomputing(framework.name.c_str(), 1, 0) == "");
+  }
+  for (const char* counts : {"megatron-core", "megatron-2021", "llm-foundry", "echelon"}) {
+    INFO(counts);
+    CHECK(recomputing(counts, 1, 3) == "");
+  }
+  for (const char* all : {"torchtitan", "nanotron", "deepspeed"}) {
+    INFO(all);
+    CHECK(recomputing(all, 1, 3).find("some layers only: of all or none") != std::string::npos);
+    CHECK(recomputing(all, 2, 0) == "");
+  }
+  // Method "block" is Megatron's; DeepSpeed's pipeline has it not.
+  CHECK(recomputing("megatron-deepspeed", 1, 3) == "");
+  CHECK(recomputing("megatron-deepspeed", 2, 3).find("pipeline stages") != std::string::npos);
+  CHECK(recomputing("megatron-deepspeed", 2, 0) == "");
+}
+
+TEST_CASE("a search recomputes all layers or none where the framework does") {
+  int recomputed = 0;
+  for (const char* framework : {"torchtitan", "nanotron", "deepspeed"}) {
+    for (const int pp : {1, 4}) {
+      PlanRequest r = request_for("llama3-8b", "dgx-h100", 16, framework);
+      r.job.sequence = 8192;
+      r.top = 50;
+      r.constraints.pin<&ParallelPlan::pp>(pp);
+      const Result<SearchOutcome> found = search(r);
+      INFO(framework << ", pp " << pp);
+      REQUIRE(found.ok());
+      CHECK(found->winner() != nullptr);
+      for (const Candidate& each : found->candidates) {
+        if (each.plan.recompute != Recompute::full) continue;
+        CHECK(each.plan.recompute_layers == each.plan.layers_per_stage);
+        ++recomputed;
+      }
+    }
+  }
+  CHECK(recomputed > 0);
+}
+
 TEST_CASE("fp8 primary weights stay with an optimizer on the GPU, but for delayed scaling") {
   const auto offloaded = [](const char* precision) {
     PlanRequest r = request_for("7b", "dgx-h100", 64);
