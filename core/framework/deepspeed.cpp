@@ -27,6 +27,12 @@ constexpr std::array kDeepspeedDefaults = {
 };
 
 constexpr std::array kDeepspeedRules = {
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec&, const ParallelPlan& p) { return p.cp > 1 && (p.tp > 1 || p.pp > 1); },
+        "context parallelism (Ulysses) together with tensor or pipeline parallelism",
+        "Megatron-DeepSpeed 4efb479d, megatron/core/parallel_state.py:146; DeepSpeed "
+        "edaa7221, docs/_tutorials/ds-sequence.md:90"},
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return std::int64_t{p.dp} * p.cp % p.ep != 0;

@@ -97,6 +97,19 @@ TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
         std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism") {
+  const auto with = [](int tp, int pp) {
+    ParallelPlan plan = degrees(tp, pp, 1, 1, 1);
+    plan.sequence_parallel = false;
+    plan.cp = 2;
+    plan.cp_comm = CpComm::all_to_all;
+    return refused("7b", "deepspeed", plan);
+  };
+  CHECK(with(1, 1) == "");
+  CHECK(with(2, 1).find("parallel_state.py:146") != std::string::npos);
+  CHECK(with(1, 2).find("tensor or pipeline parallelism") != std::string::npos);
+}
+
 TEST_CASE("some layers of a stage are recomputed where the framework counts them") {
   const auto recomputing = [](const char* framework, int pp, int layers) {
     const PlanRequest r = request_for("7b", "dgx-h100", 8, framework);
