@@ -78,6 +78,21 @@ constexpr std::array kTorchtitanRules = {
                   },
                   "ep 1 with etp other than tp",
                   "torchtitan v0.2.2, torchtitan/models/llama4/infra/parallelize.py:559"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep && p.etp > 1;
+                  },
+                  "DeepEP with experts split by tensor parallelism (etp > 1)",
+                  "torchtitan v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:107"},
+    // Of its models with experts these two alone have shared ones.
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep &&
+                           m.moe.shared_ffn_hidden == 0;
+                  },
+                  "DeepEP but in DeepSeek-V3 and Llama 4: gpt-oss and Qwen3 exchange by alltoall",
+                  "torchtitan v0.2.2, torchtitan/models/gpt_oss/infra/parallelize.py:106, "
+                  "torchtitan/models/qwen3/infra/parallelize.py"},
     FrameworkRule{RulePart::sharding,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     const bool other_axis = p.tp > 1 || p.pp > 1 || p.ep > 1;
@@ -123,7 +138,7 @@ constexpr std::array kTorchtitanRemarks = {
                  return "parallelism.expert_parallel_comm_backend = \"" +
                         std::string(name_of(p.dispatcher)) + "\"";
                },
-               "torchtitan, torchtitan/distributed/deepep/README.md"},
+               "torchtitan v0.2.2, torchtitan/config/job_config.py:474"},
 };
 
 }  // namespace
@@ -147,8 +162,8 @@ Framework torchtitan() {
   f.dualpipe_v = true;
   f.cp_ring = true;
   f.expert_parallel = true;
+  // v0.2.2, torchtitan/config/job_config.py:474, expert_parallel_comm_backend; HybridEP came later
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
-  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.sequence_parallel_always = true;
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.

@@ -110,6 +110,25 @@ TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism
   CHECK(with(1, 2).find("tensor or pipeline parallelism") != std::string::npos);
 }
 
+TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {
+  const auto with = [](const char* model, Dispatcher dispatcher, int etp = 1) {
+    ParallelPlan plan = degrees(etp > 1 ? etp : 1, 1, 8, etp, 3);
+    plan.dispatcher = dispatcher;
+    return refused(model, "torchtitan", plan);
+  };
+  CHECK(with("deepseek-v3", Dispatcher::deepep) == "");
+  CHECK(with("deepseek-v3", Dispatcher::deepep, 4).find("etp > 1") != std::string::npos);
+  CHECK(with("deepseek-v3", Dispatcher::hybridep) == "torchtitan has no token dispatcher hybridep");
+  CHECK(with("gpt-oss-20b", Dispatcher::alltoall) == "");
+  CHECK(with("gpt-oss-20b", Dispatcher::deepep).find("gpt_oss/infra") != std::string::npos);
+  CHECK(with("qwen3-30b-a3b", Dispatcher::deepep) != "");
+  const PlanRequest r = request_for("gpt-oss-20b", "dgx-h100", 8, "torchtitan");
+  const Result<SearchOutcome> found = search(r);
+  REQUIRE(found.ok());
+  REQUIRE(found->winner() != nullptr);
+  CHECK(found->winner()->plan.dispatcher == Dispatcher::alltoall);
+}
+
 TEST_CASE("some layers of a stage are recomputed where the framework counts them") {
   const auto recomputing = [](const char* framework, int pp, int layers) {
     const PlanRequest r = request_for("7b", "dgx-h100", 8, framework);
