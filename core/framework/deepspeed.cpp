@@ -77,6 +77,8 @@ Framework deepspeed() {
   // without a pipeline the model does it (HuggingFace gradient_checkpointing: every block)
   f.counts_recomputed = false;
   f.cp_all_to_all = true;
+  f.flash_capability = 0;         // PyTorch's memory-efficient kernel before Ampere
+  f.context_needs_flash = false;  // sequence/layer.py, DistributedAttention: of any attention
   f.expert_parallel = true;
   f.offload_optimizer = true;
   f.hybrid_shard[3] = true;  // MiCS: mics_shard_size

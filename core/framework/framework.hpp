@@ -76,6 +76,11 @@ struct Framework {
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
+  /// From which compute capability on its attention can do without a matrix of scores; 0: on all
+  /// GPUs. FlashAttention-2 and cuDNN's fused attention have no kernels before Ampere.
+  /// Source: TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:569.
+  double flash_capability = 8;
+  bool context_needs_flash = true;  ///< … which its context parallelism needs
   bool packed_documents = false;    ///< offers attention within the documents of a sequence,
                                     ///< whose kernels leave out all other pairs
   bool counts_recomputed = true;    ///< full recomputation of some layers only; else of all
@@ -186,6 +191,10 @@ struct Framework {
   /// Whether fewer than all layers can be recomputed fully on so many pipeline stages.
   [[nodiscard]] bool recomputes_some_layers(int pp) const {
     return counts_recomputed && (pp == 1 || counts_recomputed_in_pipeline);
+  }
+  /// Whether it has flash attention on GPUs of this compute capability (0: unknown).
+  [[nodiscard]] bool has_flash_attention(double capability) const {
+    return capability <= 0 || capability >= flash_capability;
   }
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];

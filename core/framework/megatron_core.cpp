@@ -395,6 +395,8 @@ Framework megatron_core() {
   for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
   f.packed_documents = true;
+  // Without flash attention TransformerEngine has no context parallelism (context_needs_flash):
+  // TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:1169
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414

@@ -161,6 +161,9 @@ Framework torchtitan() {
   // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
   f.dualpipe_v = true;
   f.cp_ring = true;
+  // PyTorch's scaled_dot_product_attention: before Ampere its memory-efficient kernel, which ring
+  // attention takes too (torch/distributed/tensor/experimental/_attention.py)
+  f.flash_capability = 0;
   f.expert_parallel = true;
   // v0.2.2, torchtitan/config/job_config.py:474, expert_parallel_comm_backend; HybridEP came later
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;

@@ -170,6 +170,10 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
                                  "sequence in order",
                                  p.cp)};
   }
+  if (!job.flash_attention && framework.context_needs_flash) {
+    return lacks_of(framework,
+                    fmt::format("context parallelism (cp {}) without flash attention", p.cp));
+  }
   const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     return Rejection{

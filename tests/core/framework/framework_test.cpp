@@ -185,6 +185,15 @@ TEST_CASE("FSDP has its flags, and warns of tensor and context parallelism") {
   CHECK(said(RemarkKind::needs, plan).find("CUDA_DEVICE_MAX_CONNECTIONS=1") == 0);
 }
 
+TEST_CASE("flash attention begins with Ampere, but for PyTorch's memory-efficient kernel") {
+  const Framework megatron = find_framework("megatron-core").value();
+  CHECK_FALSE(megatron.has_flash_attention(7.0));
+  CHECK_FALSE(megatron.has_flash_attention(7.5));
+  CHECK(megatron.has_flash_attention(8.0));
+  CHECK(megatron.has_flash_attention(0));  // of an unknown GPU
+  CHECK(find_framework("torchtitan")->has_flash_attention(7.0));
+}
+
 TEST_CASE("defaults that are not the plan's are named") {
   ModelSpec experts;
   experts.moe.experts = 8;

@@ -182,6 +182,27 @@ TEST_CASE("a search recomputes all layers or none where the framework does") {
   CHECK(recomputed > 0);
 }
 
+TEST_CASE("context parallelism needs flash attention but in DeepSpeed") {
+  const auto without = [](const char* framework, CpComm comm) {
+    PlanRequest r = request_for("7b", "dgx-v100", 8, framework);
+    r.job.flash_attention = false;
+    ParallelPlan plan = degrees(1, 1, 1, 1, framework == std::string("torchtitan") ? 3 : 1);
+    plan.cp = 2;
+    plan.cp_comm = comm;
+    plan.dp = 4;
+    plan.shard_group = 8;
+    plan.layers_per_stage = {32};
+    plan.recompute_layers = {0};
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  CHECK(without("megatron-core", CpComm::ring) ==
+        "megatron-core has no context parallelism (cp 2) without flash attention");
+  CHECK(without("megatron-core", CpComm::all_to_all) != "");
+  CHECK(without("torchtitan", CpComm::ring) != "");
+  CHECK(without("deepspeed", CpComm::all_to_all) == "");
+}
+
 TEST_CASE("fp8 primary weights stay with an optimizer on the GPU, but for delayed scaling") {
   const auto offloaded = [](const char* precision) {
     PlanRequest r = request_for("7b", "dgx-h100", 64);
