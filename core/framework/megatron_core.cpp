@@ -165,12 +165,12 @@ constexpr std::array kMegatronCoreRules = {
                   [](const PrecisionRecipe& r) { return r.scaling == Fp8Scaling::delayed; }},
 };
 
-/// What of a layer has static shapes: Megatron-Core refuses modules that the model lacks, and the
-/// MLP where expert communication overlaps.
 std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
-  std::string scope = "attn";
-  if (m.moe_layers() < m.layers && !p.overlap_ep) scope += " mlp";
-  if (m.moe.experts > 0) scope += " moe_router moe_preprocess";
+  std::string scope;
+  for (const std::string_view part : graphed_parts(m, p)) {
+    scope += scope.empty() ? "" : " ";
+    scope += part;
+  }
   return scope;
 }
 
@@ -317,6 +317,13 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
                "megatron/core/transformer/transformer_config.py:2824-2852, 3063"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.cuda_graphs != CudaGraphs::layers || !p.overlap_ep) return {};
+                 return "Transformer Engine 2.10 or later, for --delay-wgrad-compute with CUDA "
+                        "graphs of layers";
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1917"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
@@ -324,6 +331,13 @@ constexpr std::array kMegatronCoreRemarks = {
                         "different CUDA_DEVICE_MAX_CONNECTIONS";
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:930"},
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (uses_fsdp(p) || !p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
+                 return "overlap of ep together with tp or cp > 1: on GPUs before Blackwell they "
+                        "want different CUDA_DEVICE_MAX_CONNECTIONS";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:938"},
     RemarkRule{
         RemarkKind::warns,
         [](const ModelSpec& m, const ParallelPlan& p) -> std::string {

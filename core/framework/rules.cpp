@@ -10,6 +10,13 @@ std::string_view name_of(RemarkKind kind) {
   return kind == RemarkKind::needs ? "requires" : "warns";
 }
 
+std::vector<std::string_view> graphed_parts(const ModelSpec& model, const ParallelPlan& plan) {
+  std::vector<std::string_view> parts = {"attn"};
+  if (model.moe_layers() < model.layers && !plan.overlap_ep) parts.emplace_back("mlp");
+  if (model.moe.experts > 0) parts.insert(parts.end(), {"moe_router", "moe_preprocess"});
+  return parts;
+}
+
 bool replicates_kv_heads(const ModelSpec& model, const ParallelPlan& plan) {
   return model.kv_heads % plan.tp != 0;
 }

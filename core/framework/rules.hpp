@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/model/model.hpp"
 #include "core/plan/job.hpp"
@@ -63,6 +64,14 @@ struct FrameworkRemark {
   /// Line of the script that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1"; "" for none.
   std::string_view environment = "";
 };
+
+/// Parts of a layer that graphs of layers hold, as Megatron-LM's --cuda-graph-scope names them:
+/// those with static shapes that the model has. The MLP of dense layers is left out where expert
+/// communication overlaps another microbatch.
+/// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1758, 1898;
+/// d98e8a64, docs/user-guide/features/cuda_graph.md.
+[[nodiscard]] std::vector<std::string_view> graphed_parts(const ModelSpec& model,
+                                                          const ParallelPlan& plan);
 
 /// Whether a key/value head would be held by more than one tensor-parallel rank, which several
 /// frameworks refuse.
