@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "costmodel/calibration/calibration_fields.hpp"
@@ -61,9 +62,23 @@ Sites sites_of(const Observations& all) {
   return std::ranges::any_of(all.runs, differs) ? Sites::any : Sites::own;
 }
 
+/// "hopper GPUs under echelon"; if the framework only stands for all of the software that ran, that
+/// software, whose rates are extrapolated to it.
+std::pair<std::string, Evidence> origin_of(const Runs& runs) {
+  const Observation& first = *runs.front();
+  std::set<std::string> others;
+  for (const Observation* run : runs) others.insert(run->other);
+  if (others.contains("")) {
+    return {fmt::format("{} GPUs under {}", first.family, first.framework), Evidence::calibrated};
+  }
+  return {fmt::format("{} GPUs under {}, for which {} stands", first.family,
+                      fmt::join(others, " and "), first.framework),
+          Evidence::extrapolated};
+}
+
 /// Fits the rates of one GPU family and framework.
 FittedCalibration fit_pair(const Calibration& parent, std::vector<FitParameter> parameters,
-                           const Runs& runs, std::string name, std::string what, Sites sites) {
+                           const Runs& runs, std::string name, Sites sites) {
   const Moves moves = fit_moves(
       std::move(parameters), runs, [&](const Observation&) -> const Calibration& { return parent; },
       sites);
@@ -76,8 +91,9 @@ FittedCalibration fit_pair(const Calibration& parent, std::vector<FitParameter> 
   calibration.name = std::move(name);
   calibration.gpu_family = runs.front()->family;
   calibration.framework = runs.front()->framework;
-  calibration.evidence = Evidence::calibrated;
-  calibration.fitted_to = std::move(what);
+  const auto [origin, evidence] = origin_of(runs);
+  calibration.evidence = evidence;
+  calibration.fitted_to = fmt::format("{} published runs of {}", runs.size(), origin);
   calibration.sources = parent.sources;
   write_fit_sources(fit, moves.parameters(), out.runs, 0, calibration);
   return out;
@@ -176,11 +192,8 @@ std::vector<FittedCalibration> fit_pairs(Observations& all,
       if (sites == Sites::any) out.push_back(borrowed(key, start));
       continue;
     }
-    out.push_back(fit_pair(
-        start, free_ones(within(time_parameters(), share), all.pinned), runs,
-        key.first + "-" + key.second,
-        fmt::format("{} published runs of {} GPUs under {}", runs.size(), key.first, key.second),
-        sites));
+    out.push_back(fit_pair(start, free_ones(within(time_parameters(), share), all.pinned), runs,
+                           key.first + "-" + key.second, sites));
   }
   for (FittedCalibration& one : out) write_memory(memory, one.calibration);
   return out;

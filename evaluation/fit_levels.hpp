@@ -23,6 +23,7 @@ struct Observation {
   std::string family, framework;
   std::string source;
   std::string publisher;  ///< … of the source; the source where the table names none
+  std::string other;      ///< the software whose run it is, if `framework` only stands for it
   KernelLibrary kernels{};
   CostModel cost_model;
   ParallelPlan plan;

@@ -73,6 +73,7 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
                           run.framework.calibration_key(),
                           row.source,
                           publishers[i],
+                          run.substitute.empty() ? std::string() : row.framework,
                           run.framework.kernels,
                           std::move(cost_model),
                           run.plan,

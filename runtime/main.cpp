@@ -168,6 +168,26 @@ class Part {
   int rank_ = 0;
 };
 
+Status write_report(const RunSettings& settings, const RunReport& report) {
+  Status written = write_file(settings.report, run_report_to_json(report));
+  if (written && interrupted != 0 && !settings.user_report.empty())
+    written = write_file(settings.user_report, run_report_to_json(report));
+  return written;
+}
+
+/// Ends a failed run whose GPUs do not end their work, so that a launcher learns of it.
+void end_if_stuck(const RunSettings& settings, const Part& part, const RunReport& report) {
+  std::thread([&settings, &part, report] {
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    if (part.leads()) {
+      static_cast<void>(write_report(settings, report));
+    } else {
+      part.report_failure(report.reason);
+    }
+    std::_Exit(exit_code_of(report));
+  }).detach();
+}
+
 int run(const RunSettings& settings, const Part& part) {
   const Result<PlanFile> plan = read_plan_file(settings.plan);
   if (!plan) return part.exit_with(part.fail(plan.error()), false);
@@ -183,13 +203,12 @@ int run(const RunSettings& settings, const Part& part) {
     const std::string line = to_line(event);
     [[maybe_unused]] const ssize_t written = write(*settings.events, line.data(), line.size());
   };
+  context.gpus_failed = [&](const RunReport& report) { end_if_stuck(settings, part, report); };
   const Result<RunReport> report = run_plan(*plan, settings, context);
   if (!report) return part.exit_with(part.fail(report.error()), false);
   const bool together = !report->environment.contains("failure");
   if (part.leads()) {
-    Status written = write_file(settings.report, run_report_to_json(*report));
-    if (written && interrupted != 0 && !settings.user_report.empty())
-      written = write_file(settings.user_report, run_report_to_json(*report));
+    const Status written = write_report(settings, *report);
     if (!written) return part.exit_with(part.fail(written.error()), false);
   } else if (!together) {
     part.report_failure(report->reason);

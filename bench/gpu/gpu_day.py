@@ -13,6 +13,7 @@ gpu_day.py OUT.json [--budget SECONDS] [--limit PART=SECONDS] [--python PYTHON]
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -31,6 +32,13 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TREE = os.path.realpath(os.path.join(HERE, "..", ".."))
 MOST_BYTES = 16 << 20
 SHORTEST = 2.0  # seconds: a part is not begun with less
+
+
+def say(text):
+    try:
+        print(text, flush=True)
+    except OSError:  # nobody reads it any more; the file is what counts
+        pass
 
 
 class Day:
@@ -67,9 +75,8 @@ class Day:
             entry["result"] = result
         self.document["parts"].append(entry)
         self.write()
-        print(f"{entry['seconds']:7.1f} s  {entry['status']:<9} {name}"
-              + (f": {entry['reason'].splitlines()[0][:200]}" if entry["reason"] else ""),
-              flush=True)
+        say(f"{entry['seconds']:7.1f} s  {entry['status']:<9} {name}"
+            + (f": {entry['reason'].splitlines()[0][:200]}" if entry["reason"] else ""))
         return result
 
     def write(self):
@@ -97,15 +104,27 @@ class Day:
 
 
 def unpacked():
-    """The folder with the programs; the first run unpacks them."""
-    programs = os.path.join(TREE, "programs")
-    if not os.path.isdir(programs):
-        with tempfile.TemporaryDirectory(dir=TREE) as folder:
-            with tarfile.open(os.path.join(TREE, "programs.tar.gz")) as archive:
-                for entry in archive:
-                    archive.extract(entry, folder)
-            os.rename(folder, programs)
-            os.mkdir(folder)  # for its own removal
+    """The folder with the programs; the first run unpacks them. Those of another archive, which a
+    tree that was packed again found here, are replaced."""
+    programs, path = os.path.join(TREE, "programs"), os.path.join(TREE, "programs.tar.gz")
+    stamp = os.path.join(programs, "archive.sha256")
+    with open(path, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    try:
+        with open(stamp, encoding="utf-8") as file:
+            if file.read() == digest:
+                return programs
+    except OSError:
+        pass
+    shutil.rmtree(programs, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=TREE) as folder:
+        with tarfile.open(path) as archive:
+            for entry in archive:
+                archive.extract(entry, folder)
+        with open(os.path.join(folder, os.path.basename(stamp)), "w", encoding="utf-8") as file:
+            file.write(digest)
+        os.rename(folder, programs)
+        os.mkdir(folder)  # for its own removal
     return programs
 
 
@@ -130,7 +149,7 @@ def main():
     flags.add_argument("out", metavar="OUT.json")
     flags.add_argument("--budget", type=float, default=530)
     flags.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
-    flags.add_argument("--python", default=shutil.which("python3") or sys.executable)
+    flags.add_argument("--python", help="with PyTorch; default: python3, or one below /opt")
     asked = flags.parse_args()
     limits = {name: float(seconds) for name, _, seconds in
               (each.rpartition("=") for each in asked.limit)}
@@ -142,8 +161,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     day = Day(os.path.abspath(asked.out), manifest, asked.budget, limits)
     with tempfile.TemporaryDirectory() as scratch:
-        programs = parts.Programs(unpacked(), manifest, scratch, asked.python)
-        day.document["machine"] = machine()
+        python = asked.python or parts.python_with_torch()
+        programs = parts.Programs(unpacked(), manifest, scratch, python)
+        day.document["machine"] = {**machine(), "libraries": programs.libraries()}
         day.write()
         parts.run_all(day, programs)
         day.document["machine"]["nvidia_smi_after"] = measure.smi()
@@ -151,8 +171,8 @@ def main():
             sys.exit(f"gpu_day.py: --limit of no part: {', '.join(limits)}")
         day.write()
     undone = day.document["not_done"]
-    print(f"{len(day.document['parts']) - len(undone)} of {len(day.document['parts'])} parts in "
-          f"{day.document['seconds']:.0f} s, written to {asked.out}")
+    say(f"{len(day.document['parts']) - len(undone)} of {len(day.document['parts'])} parts in "
+        f"{day.document['seconds']:.0f} s, written to {asked.out}")
     sys.exit(day.exit_code())
 
 

@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 WARM_UP = 3  # steps in which algorithms are selected and clocks settle
@@ -148,7 +149,7 @@ def output_of(command, limit=None, environment=None):
         try:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                      env={**os.environ, **(environment or {})},
-                                     start_new_session=True)
+                                     preexec_fn=os.setpgrp)  # of our session, with which it ends
         except OSError as error:
             return Ended(127, "", str(error))
         try:
@@ -208,21 +209,27 @@ def failed(what, ended):
 
 
 def run_of(build, flags, job, folder, limit=None):
-    """Trains one model; returns its throughput and memory, or failed(). `limit`: of the run."""
+    """Trains one model; returns its throughput and memory, or failed(). `limit`: of all of it."""
+    end = None if limit is None else time.monotonic() + limit
+
+    def done(command):
+        left = None if end is None else max(0.0, end - time.monotonic())
+        return output_of(command, left, job.environment)
+
     plan = os.path.join(build, "cli", "plan")
     file = os.path.join(folder, "plan.json")
     verb = ["predict"] if job.plan_flags else []
-    made = output_of([plan, *verb, "--model", job.model, "--gpus", str(job.gpus), "--seq",
-                      str(job.sequence), "--global-batch", str(job.samples * job.gpus), "-q", "-o",
-                      file, *job.plan_flags] + flags, limit, job.environment)
+    made = done([plan, *verb, "--model", job.model, "--gpus", str(job.gpus), "--seq",
+                 str(job.sequence), "--global-batch", str(job.samples * job.gpus), "-q", "-o",
+                 file, *job.plan_flags] + flags)
     if made.returncode != 0:
         return failed("plan", made)
-    predicted = output_of([plan, "predict", file, "--json"], limit, job.environment)
+    predicted = done([plan, "predict", file, "--json"])
     if predicted.returncode != 0:
         return failed("plan predict", predicted)
     report = os.path.join(folder, "report.json")
-    ran = output_of([plan, "run", file, "--backend", "cuda", "--steps", str(job.steps), "--report",
-                     report, "-q"], limit, job.environment)
+    ran = done([plan, "run", file, "--backend", "cuda", "--steps", str(job.steps), "--report",
+                report, "-q"])
     if ran.returncode != 0:
         return failed("plan run", ran)
     with open(report, encoding="utf-8") as text:
@@ -252,7 +259,9 @@ def pytorch_of(python, job, microbatch, limit=None):
     found = output_of([python, os.path.join(HERE, "pytorch.py"), name, str(job.sequence),
                        str(job.samples), str(min(microbatch, job.samples)),
                        str(job.steps + WARM_UP)], limit)
-    return json.loads(found.stdout) if found.returncode == 0 else failed("PyTorch", found)
+    if found.returncode != 0:
+        return failed("PyTorch", found)
+    return json.loads(found.stdout.splitlines()[-1])  # after what else it prints
 
 
 def summary_of(ours):

@@ -1,18 +1,22 @@
-"""The parts of gpu_day.py, in their order. Each is a function of the seconds it may take that
-returns its result, or raises Missing or Failed."""
+"""The parts of gpu_day.py, in their order: what matters most comes first, for a budget may end
+early. Each is a function of the seconds it may take that returns its result, or raises Missing or
+Failed."""
 
 import dataclasses
 import glob
 import json
 import os
+import re
 import shutil
+import sys
 
 import measure
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-# Where NVIDIA's libraries lie if the loader does not find them: the toolkit, and Python's wheels.
+# Where NVIDIA's libraries lie if the loader does not find them: Python's wheels, then the toolkit.
 NVIDIA_FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
                   "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
+OTHER_PYTHONS = ("/opt/*/bin/python3", "/opt/*/.venv/bin/python3")
 KILLED = "killed by signal"  # so plan reports it, with exit code 3
 CLUSTERS = {"H200": "dgx-h200", "A100": "dgx-a100", "B200": "dgx-b200"}  # else dgx-h100
 
@@ -40,12 +44,23 @@ def passed(found, missing=(3, 127)):
     raise Failed(found["failed"], found["timed_out"])
 
 
+def python_with_torch():
+    """The first Python that has PyTorch, by its path; python3 if none has."""
+    usual = shutil.which("python3") or sys.executable
+    others = [path for pattern in OTHER_PYTHONS for path in sorted(glob.glob(pattern))]
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return next((path for path in [usual, *others]
+                 if measure.output_of([path, "-c", code], limit=20).returncode == 0), usual)
+
+
 def nvidia_folders(python):
-    """Folders with libraries of NVIDIA, of the toolkit first, then of the wheels of `python`."""
-    found = [folder for pattern in NVIDIA_FOLDERS for folder in sorted(glob.glob(pattern))]
-    packages = measure.output_of(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"], limit=20).stdout
-    found += sorted(glob.glob(os.path.join(packages.strip() or "/nowhere", "nvidia", "*", "lib")))
+    """Folders with libraries of NVIDIA: of the wheels of `python`, which PyTorch uses too, then of
+    the toolkit."""
+    packages = measure.output_of([python, "-c", "import sys; print(*sys.path, sep='\\n')"],
+                                 limit=20).stdout.split("\n")
+    patterns = [os.path.join(glob.escape(each), "nvidia", "*", "lib") for each in packages if each]
+    found = [folder for pattern in [*patterns, *NVIDIA_FOLDERS]
+             for folder in sorted(glob.glob(pattern))]
     return [folder for folder in found if os.path.isdir(folder)]
 
 
@@ -70,18 +85,26 @@ class Programs:
         cluster = next((each for part, each in CLUSTERS.items() if part in name), "dgx-h100")
         return ["--cluster", cluster, "--framework", "echelon"]
 
+    def libraries(self):
+        """The files that the loader takes for NVIDIA's libraries, by name."""
+        said = measure.output_of(["ldd", os.path.join(self.build, "cli", "echelon_cuda.so")], 20,
+                                 self.environment).stdout
+        return dict(re.findall(r"^\s*(lib(?:cu|nccl|nv)\S+) => (/\S+|not found)", said, re.M))
+
     def test(self, test, limit, wrapper=()):
         """A test program; `wrapper`: what runs it."""
         ended = measure.output_of([*wrapper, os.path.join(self.build, test["program"]),
-                                   *test["arguments"]], limit, self.environment)
+                                   "--durations", "yes", *test["arguments"]], limit,
+                                  self.environment)
         said = ended.stdout + ended.stderr
-        if "SKIPPED: " in said:
-            raise Missing(said[said.index("SKIPPED: "):].splitlines()[0])
         if ended.returncode != 0:
             return passed(measure.failed(test["program"], ended), missing=(127,))
+        skipped = re.findall("^SKIPPED: .*", said, re.M)
         if "All tests passed" not in said:  # a name that no test has is no error to Catch2
+            if skipped:
+                raise Missing(skipped[0])
             raise Failed("no test ran: " + said.strip()[-500:])
-        return {"program": test["program"], "arguments": test["arguments"],
+        return {"program": test["program"], "arguments": test["arguments"], "skipped": skipped,
                 "output": said.strip()[-2000:]}
 
     def calibrate(self, limit):
@@ -161,7 +184,12 @@ def sanitize(programs, sizes, limit):
     if tool is None:
         raise Missing("compute-sanitizer is not installed")
     kernels = dict(programs.manifest["tests"][0], arguments=[sizes.sanitized])
-    return programs.test(kernels, limit, [tool, "--tool", "memcheck", "--error-exitcode", "99"])
+    try:
+        return programs.test(kernels, limit, [tool, "--tool", "memcheck", "--error-exitcode", "99"])
+    except Failed as error:
+        if "Device not supported" in str(error):
+            raise Missing(f"compute-sanitizer refuses this machine: {error}") from None
+        raise
 
 
 def pytorch(programs, job, trained, limit):
@@ -222,18 +250,20 @@ def soak(programs, sizes, limit):
 
 def run_all(day, programs):
     sizes = ON_STAND_INS if programs.manifest["stand_ins"] else ON_GPUS
-    for test in programs.manifest["tests"]:
-        day.part("tests: " + test["name"], 100, lambda limit, test=test: programs.test(test, limit))
+    kernels, *tests = programs.manifest["tests"]
+    day.part("tests: " + kernels["name"], 60, lambda limit: programs.test(kernels, limit))
     day.part("calibration", 80, programs.calibrate)
     trained = {}
     for label, job in sizes.jobs.items():
         trained[label] = day.part("train " + label, 60,
                                   lambda limit, job=job: programs.train(job, limit))
-    day.part("sanitizer", 60, lambda limit: sanitize(programs, sizes, limit))
     for label, job in sizes.jobs.items():
-        day.part("PyTorch " + label, 60, lambda limit, job=job, label=label: pytorch(
+        day.part("PyTorch " + label, 75, lambda limit, job=job, label=label: pytorch(
             programs, job, trained[label], limit))
+    for test in tests:
+        day.part("tests: " + test["name"], 100, lambda limit, test=test: programs.test(test, limit))
     run_experiments(day, programs, sizes)
+    day.part("sanitizer", 60, lambda limit: sanitize(programs, sizes, limit))
 
 
 def run_experiments(day, programs, sizes):
@@ -242,7 +272,7 @@ def run_experiments(day, programs, sizes):
         str(list(shape)): {"zeros_seconds": zeros,
                            "numbers_seconds": programs.times_of("gemm nt")[shape]}
         for shape, zeros in programs.times_of("product of zeros").items()})
-    day.part("experiment: a call of NCCL", 10, lambda limit: {
+    day.part("experiment: a message of NCCL", 10, lambda limit: {
         what + "_seconds": list(programs.times_of("call of NCCL, " + what).values())[0]
         for what in ("blocking", "nonblocking")})
     day.part("experiment: host time of layers", 10, lambda limit: {
@@ -261,6 +291,8 @@ def run_experiments(day, programs, sizes):
                  programs.train(sizes.graphs, limit, set))
         day.part("experiment: a step of few tokens, CUDA graphs " + name, 20, lambda limit,
                  set=environment: programs.train(sizes.host, limit, set))
+    day.part("experiment: deterministic attention", 25, lambda limit: programs.train(
+        sizes.graphs, limit, {"ECHELON_DETERMINISTIC": "1"}))  # beside "CUDA graphs as chosen"
     day.part("experiment: CUDA graphs always, two stages on one GPU", 30,
              lambda limit: programs.train(sizes.pipeline, limit, {"ECHELON_CUDA_GRAPHS": "always"},
                                           programs.catalog_flags()))

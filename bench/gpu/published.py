@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Puts the figures of a gpu_day.py run where they are read.
 
-published.py IN.json [--root DIR] [--no-page]
+published.py IN.json [--root DIR] [--no-page] [--rates]
     DIR (default: this repository) gets
-      docs/cuda.md, README.md         the block between the marks "gpu day begin" and "gpu day end":
-                                      tables, and one sentence
-      tests/validation/runs.csv       a row for every model that was trained; rows of an earlier run
-                                      on the same GPU are replaced
+      docs/cuda.md, README.md         between the marks "gpu day begin" and "gpu day end", for each
+                                      GPU that was published: tables, and one sentence
+      tests/validation/runs.csv       a row for every model that was trained
       docs/accuracy.md                by scripts/accuracy.sh, which reads that table (--no-page:
                                       not now)
-      costmodel/catalog/calibrations  FAMILY-echelon.json: the rates that were measured
-    Figures of emulated GPUs are for trying this out: they need --root.
+      costmodel/catalog/calibrations  FAMILY-echelon.json: the rates that were measured; those of
+                                      another GPU of the family stay (--rates: are replaced)
+    What an earlier run wrote of the same GPU is replaced. Figures of emulated GPUs are for trying
+    this out: they need --root.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import glob
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -63,6 +65,14 @@ def versions(document):
     return ", ".join([*told, document["version"].splitlines()[0]])
 
 
+def cell_of(theirs, ours):
+    """PyTorch's speed, with what else it needed."""
+    told = f"{theirs['tokens_per_second']:,.0f} ({theirs['torch']}"
+    if theirs.get("microbatch", ours["plan"]["microbatch"]) != ours["plan"]["microbatch"]:
+        told += f", microbatch {theirs['microbatch']} instead of {ours['plan']['microbatch']}"
+    return told + ")"
+
+
 def trained_tables(document):
     trained, pytorch = results(document, "train "), results(document, "PyTorch ")
     if not trained:
@@ -75,7 +85,7 @@ def trained_tables(document):
             label, f"{run['tokens_per_second']:,.0f}", f"{run['mfu']['6N+6LhT']:.1%}",
             f"{run['mfu']['6N+12LhT']:.1%}", f"{run['step_seconds'] * 1e3:.1f} ms",
             f"{run['predicted_step_seconds'] * 1e3:.1f} ms", f"{ratio - 1:+.1%}",
-            f"{theirs['tokens_per_second']:,.0f} ({theirs['torch']})" if theirs else "-"])
+            cell_of(theirs, run) if theirs else "-"])
         held.append([label] + [
             " / ".join(f"{run['memory'][which].get(part + '_bytes', 0) / 2**30:.2f}"
                        for which in ("measured", "predicted")) for part in CATEGORIES])
@@ -109,15 +119,21 @@ def sentence(document):
             "([docs/cuda.md](docs/cuda.md)). Its other tests run on emulated GPUs.\n")
 
 
-def write_block(path, text):
+def write_block(path, gpu, text):
+    """The part of this GPU: in place of its earlier one, else after those of others."""
     with open(path, encoding="utf-8") as file:
         page = file.read()
     if page.count(MARKS[0]) != 1 or page.count(MARKS[1]) != 1:
         sys.exit(f"published.py: expected the marks {MARKS[0]} and {MARKS[1]} in {path}, once each")
     before, _, rest = page.partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
+    known, _, after = rest.partition(MARKS[1])
+    # What is before the first mark of a GPU says that none was there.
+    parts = re.split(r"^<!-- gpu: (.*) -->\n", known, flags=re.M)[1:]
+    texts = dict(zip(parts[::2], parts[1::2]))
+    texts[gpu] = text
+    block = "\n".join(f"<!-- gpu: {name} -->\n{each.strip()}\n" for name, each in texts.items())
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+        file.write(f"{before}{MARKS[0]}\n{block}{MARKS[1]}{after}")
 
 
 def in_catalog(root, name):
@@ -172,15 +188,18 @@ def row_of(document, gpu, number, label, run):
 
 
 def write_rows(path, document, gpu):
-    """Our rows for this GPU in the table, in place of earlier ones; returns their number."""
+    """Our rows for this GPU in the table, in place of those of the same models; returns their
+    number."""
     with open(path, encoding="utf-8", newline="") as file:
         text = file.read()
     head = next(csv.reader(io.StringIO(text)))
     kept = [row for row in csv.DictReader(io.StringIO(text)) if row["source"] == SOURCE]
-    others = [row for row in kept if row["gpu"] != gpu]
+    trained = results(document, "train ")
+    others = [row for row in kept if row["gpu"] != gpu
+              or row["locator"].partition(", ")[2] not in trained]
     number = max([int(row["row_id"].rpartition("-")[2]) for row in others], default=0)
     ours = [row_of(document, gpu, number + 1 + i, label, run)
-            for i, (label, run) in enumerate(results(document, "train ").items())]
+            for i, (label, run) in enumerate(trained.items())]
     out = io.StringIO(newline="")
     ends = "\r\n" if "\r\n" in text else "\n"
     writer = csv.DictWriter(out, head, lineterminator=ends)
@@ -192,8 +211,9 @@ def write_rows(path, document, gpu):
     return len(ours)
 
 
-def write_calibration(root, document):
-    """The shipped calibration of the GPU's family, as measured; returns what was done."""
+def write_calibration(root, document, replace):
+    """The shipped calibration of the GPU's family, as measured; returns what was done. That of
+    another GPU of the family stays unless `replace`."""
     found = results(document, "calibration").get("")
     if found is None:
         return "no calibration was measured: the shipped one stays"
@@ -203,9 +223,14 @@ def write_calibration(root, document):
                 "the shipped calibrations stay")
     rates = dict(found["rates"], gpu=gpu["family"])
     rates["name"] = f"{gpu['family']}-{rates['framework']}"
-    rates["fitted_to"] = (f"scripts/gpu_day.sh on {found['gpu']['name']}, {document['date']}, "
-                          f"{document['version'].splitlines()[0]}")
+    begin = f"scripts/gpu_day.sh on {found['gpu']['name']}, "
+    rates["fitted_to"] = f"{begin}{document['date']}, {document['version'].splitlines()[0]}"
     path = os.path.join("costmodel", "catalog", "calibrations", rates["name"] + ".json")
+    if os.path.exists(os.path.join(root, path)) and not replace:
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            before = json.load(file)["fitted_to"]
+        if before.startswith("scripts/gpu_day.sh on ") and not before.startswith(begin):
+            return f"{path}: the rates of {before} stay (--rates replaces them)"
     with open(os.path.join(root, path), "w", encoding="utf-8") as file:
         json.dump(rates, file, indent=2)
         file.write("\n")
@@ -218,6 +243,7 @@ def main():
     flags.add_argument("given", metavar="IN.json")
     flags.add_argument("--root", metavar="DIR")
     flags.add_argument("--no-page", action="store_true")
+    flags.add_argument("--rates", action="store_true")
     asked = flags.parse_args()
     with open(asked.given, encoding="utf-8") as file:
         document = json.load(file)
@@ -228,12 +254,12 @@ def main():
                  "publishes into another tree)")
     root = asked.root or ROOT
     for page, text in (("docs/cuda.md", block(document)), ("README.md", sentence(document))):
-        write_block(os.path.join(root, page), text)
+        write_block(os.path.join(root, page), gpu_of(document)["name"], text)
         print(f"{page}: the block is written")
     runs = os.path.join(root, "tests", "validation", "runs.csv")
     rows = write_rows(runs, document, name_in_table(root, gpu_of(document)["name"]))
     print(f"{runs}: {rows} rows of {SOURCE}")
-    print(write_calibration(root, document))
+    print(write_calibration(root, document, asked.rates))
     if not asked.no_page:
         subprocess.run([os.path.join(root, "scripts", "accuracy.sh")], check=True)
     print("Left to do: the tests of costmodel and evaluation, whose goldens know the old rates "

@@ -75,8 +75,9 @@ Result<ResolvedRequest> asked_for(const CommandContext& context, const std::stri
 struct Exported {
   ExportedConfig config;
   RunConfig run;
-  std::vector<std::string> reasons;  ///< why the plan cannot be expressed
+  std::vector<std::string> reasons;  ///< why the run cannot be expressed
   std::vector<ConfigField> lost;
+  bool plan_kept = true;  ///< nothing of the plan is lost, at most parts of the model
 };
 
 Exported exported_plan(const ConfigFormat& format, const PlanRequest& request,
@@ -87,6 +88,7 @@ Exported exported_plan(const ConfigFormat& format, const PlanRequest& request,
   for (const Inexpressible& lost : out.config.lost) {
     out.reasons.push_back(reason_of(lost, format));
     out.lost.push_back(lost.field);
+    out.plan_kept = out.plan_kept && is_of_model(lost.field);
   }
   return out;
 }
@@ -119,7 +121,7 @@ std::optional<std::pair<Candidate, Exported>> nearest(const ConfigFormat& format
     if (!found) continue;
     for (const Candidate& candidate : found->report.candidates) {
       Exported exported = exported_plan(format, request, candidate.plan);
-      if (exported.reasons.empty()) return std::pair(candidate, std::move(exported));
+      if (exported.plan_kept) return std::pair(candidate, std::move(exported));
     }
   }
   return std::nullopt;
@@ -172,7 +174,10 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
     if (!downgrade) {
       return CommandResult{inexpressible_text(format, exported.reasons), kNo};
     }
-    auto best = nearest(format, request, request.constraints, exported.lost);
+    // No other plan brings back a lost part of the model.
+    const bool same_plan = wanted && exported.plan_kept;
+    auto best = same_plan ? std::optional(std::pair(*wanted, exported))
+                          : nearest(format, request, request.constraints, exported.lost);
     if (!best) {
       return CommandResult{inexpressible_text(format, exported.reasons) +
                                "No plan for this request can be expressed and fits.\n",

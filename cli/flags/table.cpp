@@ -47,7 +47,8 @@ const std::vector<Flag>& flag_table() {
       {"global-batch", "N", "sequences per optimizer step; default: 4 Mi tokens", kJob},
       {"global-batch-tokens", "N", "tokens per optimizer step, for example 4Mi", kJob},
       {"precision", "RECIPE",
-       "precision recipe: bf16, fp16, fp8, fp32 or fp64, optionally with the optimizer state: "
+       "precision recipe: bf16, fp16, fp8, mxfp8, nvfp4, fp32 or fp64, optionally with the "
+       "optimizer state: "
        "bf16:adam-fp32-master; in a search bf16:any tries all states of the framework",
        kJob | kRun},
       {"flash-attention", "",

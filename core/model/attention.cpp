@@ -35,17 +35,15 @@ AttentionPart largest_part(const AttentionShape& s, Bytes limit) {
 
 std::optional<AttentionBackward> plan_attention_backward(const AttentionShape& s,
                                                          const AttentionMode& mode) {
-  const AttentionPart whole{s.samples, s.kv_heads};
-  AttentionBackward found{whole, deterministic_workspace(s, whole), true};
-  const double heads = static_cast<double>(s.samples) * s.heads;
-  const double rows = heads * static_cast<double>(s.sequence);
-  const Bytes statistics = Bytes{4 * rows + heads * static_cast<double>(shared_gradients(s))};
+  AttentionBackward found{{s.samples, s.kv_heads}, {}, mode.deterministic};
   if (mode.deterministic) {
     found.part = largest_part(s, mode.parts);
     found.workspace = deterministic_workspace(s, found.part);
-  } else if (found.workspace - statistics > mode.parts) {
-    found.workspace = statistics + Bytes{4 * rows * s.head_dim};
-    found.deterministic = false;
+  } else {
+    const double heads = static_cast<double>(s.samples) * s.heads;
+    const double rows = heads * static_cast<double>(s.sequence);
+    found.workspace =
+        Bytes{4 * rows * (1 + s.head_dim) + heads * static_cast<double>(shared_gradients(s))};
   }
   if (found.workspace > mode.limit) return std::nullopt;
   return found;

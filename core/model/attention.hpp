@@ -50,10 +50,10 @@ struct AttentionBackward {
 ///   atomic sums     4·B·H·T·D + 4·B·H·T + G             in one call
 ///   G = 4·B·H·T·D   if query heads share keys: gradients of k and v per query head
 ///
-/// The first form is taken, too, where its slopes take at most `parts` in one call: cuDNN's
-/// frontend does the same on 9.0. Source: reported by cuDNN 9.19 for compute capability 9.0;
-/// cudnn-frontend 1.32, node/scaled_dot_product_flash_attention.h. Checked by:
-/// tests/runtime/cuda/attention/cudnn_test.cpp.
+/// The second form, whatever the size, is that of PyTorch and Transformer Engine with cuDNN 9.
+/// Source: reported by cuDNN 9.19 for compute capability 9.0; cudnn-frontend 1.32,
+/// node/scaled_dot_product_flash_attention.h, where the choice by size ends with cuDNN 8.9.
+/// Checked by: tests/runtime/cuda/attention/cudnn_test.cpp.
 [[nodiscard]] std::optional<AttentionBackward> plan_attention_backward(const AttentionShape& shape,
                                                                        const AttentionMode& mode);
 /// The first of these.

@@ -74,6 +74,24 @@ void read_sparse_steps(JsonReader& reader, ModelSpec& model) {
   set_pattern(reader, listed ? "mlp_only_layers" : "decoder_sparse_step", model, has_experts);
 }
 
+/// What a family does with its router's logits where the file does not say.
+struct RouterWeights {
+  RouterScore score = RouterScore::softmax;
+  bool normalized = true;
+};
+void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeights usual) {
+  const char* usual_name = usual.score == RouterScore::sigmoid ? "sigmoid" : "softmax";
+  const std::string score = reader.string_or("scoring_func", usual_name);
+  if (score != "softmax" && score != "sigmoid") {
+    reader.fail("scoring_func", "'" + score + "'", "softmax or sigmoid");
+    return;
+  }
+  moe.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
+  moe.router_normalized = reader.boolean_or("norm_topk_prob", usual.normalized);
+  constexpr double kMostScaling = 1000;
+  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 1);
+}
+
 void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   const bool renamed = !reader.has("num_experts") && reader.has("num_local_experts");
   model.moe.experts =
@@ -144,7 +162,8 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
   set_pattern(reader, "first_k_dense_replace", model, has_experts);
 }
 
-void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
+void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
+                   RouterWeights usual) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
@@ -157,6 +176,7 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise)
   const Json* experts = reader.member("n_routed_experts");
   if (experts == nullptr || !experts->is_null()) {
     read_deepseek_experts(reader, model, otherwise);
+    read_router_weights(reader, model.moe, usual);
   }
 }
 
@@ -211,6 +231,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {});
   model.qkv_bias = reader.boolean_or("qkv_bias", true);
   read_qwen_experts(reader, model);
+  read_router_weights(reader, model.moe, {.normalized = false});
   model.moe.shared_ffn_hidden =
       small(reader.integer("shared_expert_intermediate_size", 1, kMaxFfn));
   model.moe.shared_expert_gate = true;
@@ -227,6 +248,7 @@ void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
   model.qk_norm = true;
   read_attention_bias(reader, model);
   read_qwen_experts(reader, model);
+  read_router_weights(reader, model.moe, {.normalized = false});
   constexpr int kClassDefault = 4096;
   const bool windowed = reader.boolean_or("use_sliding_window", false);
   if (windowed) read_window(reader, model, kClassDefault, model.layers);
@@ -238,6 +260,7 @@ void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
 void read_qwen3_next(JsonReader& reader, ModelSpec& model) {
   read_gated_qwen(reader, model);
   read_qwen_experts(reader, model);
+  read_router_weights(reader, model.moe, {});
   model.moe.shared_ffn_hidden =
       small(reader.integer("shared_expert_intermediate_size", 1, kMaxFfn));
   model.moe.shared_expert_gate = true;
@@ -251,6 +274,7 @@ void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
   model.qkv_bias = reader.boolean_or("attention_bias", false);
   model.qk_norm = reader.boolean_or("use_qk_norm", false);
   read_deepseek_experts(reader, model, {});
+  read_router_weights(reader, model.moe, {.score = RouterScore::sigmoid});
   model.moe.router_bias = true;  // e_score_correction_bias, as in DeepSeek-V3
 }
 
@@ -282,6 +306,7 @@ void read_minimax_m2(JsonReader& reader, ModelSpec& model) {
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = model.ffn_hidden;
   model.moe.router_bias = reader.boolean_or("use_routing_bias", true);
+  read_router_weights(reader, model.moe, {.score = RouterScore::sigmoid});
 }
 
 /// Norms of queries and keys span all heads.
@@ -296,14 +321,22 @@ void read_olmoe(JsonReader& reader, ModelSpec& model) {
   model.moe.experts = small(reader.integer("num_experts", 1, kMaxExperts));
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = model.ffn_hidden;
+  read_router_weights(reader, model.moe, {.normalized = false});
 }
 
-// Source of the default groups: transformers, models/deepseek_v2/configuration_deepseek_v2.py and
+// Source of the default groups and weights: transformers,
+// models/deepseek_v2/configuration_deepseek_v2.py and
 // models/deepseek_v3/configuration_deepseek_v3.py.
-void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(reader, model, {}); }
+void read_deepseek_v2(JsonReader& reader, ModelSpec& model) {
+  read_deepseek(reader, model, {}, {.normalized = false});
+  // DeepSeek-V3 adds the two best of a group instead.
+  if (model.moe.router_groups > 1) {
+    add_arithmetic(model, "groups of experts chosen by their best expert");
+  }
+}
 
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model, {.groups = 8, .topk = 4});
+  read_deepseek(reader, model, {.groups = 8, .topk = 4}, {.score = RouterScore::sigmoid});
   // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
 }
@@ -315,6 +348,14 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
                    .rope = {.theta = 500'000}});
   read_attention_bias(reader, model);
   read_llama4_experts(reader, model);
+  // Source: transformers, models/llama4/modeling_llama4.py: Llama4Router, Llama4TextMoe.
+  model.moe.router_score = RouterScore::sigmoid;
+  model.moe.router_normalized = false;
+  add_arithmetic(model, "weights of experts multiply their inputs");
+  add_arithmetic(model, "layers without rotary positions, of scaled queries");
+  if (reader.boolean_or("use_qk_norm", true)) {
+    add_arithmetic(model, "queries and keys divided by their norm in layers with rotary positions");
+  }
   const Json* size = reader.member("attention_chunk_size");  // null: no chunks
   constexpr int kClassDefault = 8192;
   const std::int64_t chunk =
@@ -325,6 +366,7 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
   if (chunk == 0 || chunked == 0) return;
   model.sliding_window = small(chunk);
   model.windowed_layers = chunked;
+  add_arithmetic(model, "attention within chunks instead of a window");
 }
 
 void read_gpt_oss(JsonReader& reader, ModelSpec& model) {

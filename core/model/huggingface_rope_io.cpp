@@ -39,6 +39,7 @@ void read_yarn(JsonReader& inner, RotaryEmbedding& rope, const ModelSpec& model)
   rope.whole_pairs = inner.boolean_or("truncate", true);
   const double mscale = inner.number_or("mscale", 0, kMaxRope, 0);
   const double all = inner.number_or("mscale_all_dim", 0, kMaxRope, 0);
+  if (model.latent()) rope.score_mscale = all;
   const double usual = mscale > 0 && all > 0
                            ? yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, all)
                            : yarn_mscale(rope.factor, 1);

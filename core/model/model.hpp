@@ -15,6 +15,9 @@ enum class Normalization { layer_norm, rms_norm };
 enum class Activation { gelu, relu, squared_relu, silu };
 enum class PositionEmbedding { learned, rope, alibi, none };
 
+/// How the router makes weights of its logits: softmax over the experts, or sigmoid of each.
+enum class RouterScore { softmax, sigmoid };
+
 /// Layers whose MLP consists of many experts, of which each token visits a few. Default: no such
 /// layer. Layer i has experts when i ≥ first_dense_layers and every | i − first_dense_layers.
 struct MixtureOfExperts {
@@ -27,7 +30,8 @@ struct MixtureOfExperts {
   bool expert_bias = false;    ///< biases inside the routed experts, whose gate and up projection
                                ///< are bounded (GPT-OSS: swiglu_limit)
   bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
-                               ///< correction, updated by a rule instead of a gradient)
+                               ///< correction, updated by a rule instead of a gradient: with
+                               ///< sigmoid scores)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
   /// Group-limited routing: the experts form `router_groups` groups of equal size, and a token's
   /// experts lie in `router_group_topk` of them; 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
@@ -35,6 +39,10 @@ struct MixtureOfExperts {
   /// --moe-router-group-topk.
   int router_groups = 1;
   int router_group_topk = 1;
+  // Names in HuggingFace configurations: scoring_func, norm_topk_prob, routed_scaling_factor.
+  RouterScore router_score = RouterScore::softmax;
+  bool router_normalized = true;  ///< the weights of a token's experts are divided by their sum
+  double router_scaling = 1;      ///< multiplies them
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
@@ -95,6 +103,9 @@ struct RotaryEmbedding {
   double beta_slow = 1;              ///< yarn: up to this number they are divided
   bool whole_pairs = true;           ///< yarn: both bounds are rounded to whole pairs ("truncate")
   double attention_factor = 1;       ///< yarn: multiplies cosines and sines
+  /// yarn in latent attention: scores are multiplied by (0.1·m·ln factor + 1)²; 0: not. Source:
+  /// DeepSeek-V3's modeling_deepseek.py and Megatron-LM --mscale-all-dim.
+  double score_mscale = 0;
   bool operator==(const RotaryEmbedding&) const = default;
 };
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kSchema = 2;
 constexpr int kSchemaOfShapes = 1;  // files without constants
+constexpr double kMaxRouterScaling = 1000;
 
 template <class Enum, std::size_t N>
 using Names = std::array<std::pair<Enum, std::string_view>, N>;
@@ -33,6 +34,9 @@ constexpr Names<RopeScaling, 6> kScalings = {{{RopeScaling::none, "none"},
                                               {RopeScaling::yarn, "yarn"},
                                               {RopeScaling::dynamic, "dynamic"},
                                               {RopeScaling::longrope, "longrope"}}};
+
+constexpr Names<RouterScore, 2> kRouterScores = {
+    {{RouterScore::softmax, "softmax"}, {RouterScore::sigmoid, "sigmoid"}}};
 
 template <class Enum, std::size_t N>
 std::string name_in(const Names<Enum, N>& names, Enum value) {
@@ -111,6 +115,11 @@ const Json* optional_object(JsonReader& reader, std::string_view key) {
   return object == nullptr || object->is_null() ? nullptr : object;
 }
 
+/// Where the file does not say: a bias that corrects scores comes with sigmoid.
+RouterScore usual_score(const MixtureOfExperts& moe) {
+  return moe.router_bias && !moe.expert_bias ? RouterScore::sigmoid : RouterScore::softmax;
+}
+
 Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   const Json* object = optional_object(outer, "moe");
   if (object == nullptr) return Done{};
@@ -126,6 +135,12 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
   moe.router_groups = small(reader.integer_or("router_groups", 1, kMaxExperts, 1));
   moe.router_group_topk = small(reader.integer_or("router_group_topk", 1, kMaxExperts, 1));
+  moe.router_score = usual_score(moe);
+  if (reader.has("router_score")) {
+    moe.router_score = choice_or_first(reader, "router_score", kRouterScores);
+  }
+  moe.router_normalized = reader.boolean_or("router_normalized", true);
+  moe.router_scaling = reader.number_or("router_scaling", 0, kMaxRouterScaling, 1);
   return reader.finish();
 }
 
@@ -196,6 +211,7 @@ Status read_rope(const Json& object, const std::string& where, RotaryEmbedding& 
     rope.beta_slow = reader.number("beta_slow", kMinRope, kMaxRope);
     rope.whole_pairs = reader.boolean("whole_pairs");
     rope.attention_factor = reader.number("attention_factor", kMinRope, kMaxRope);
+    rope.score_mscale = reader.number_or("score_mscale", 0, kMaxRope, 0);
   }
   return reader.finish();
 }
@@ -256,6 +272,11 @@ Json mixture_to_json(const MixtureOfExperts& moe) {
     json["router_groups"] = moe.router_groups;
     json["router_group_topk"] = moe.router_group_topk;
   }
+  if (moe.router_score != usual_score(moe)) {
+    json["router_score"] = name_in(kRouterScores, moe.router_score);
+  }
+  if (!moe.router_normalized) json["router_normalized"] = false;
+  if (moe.router_scaling != 1) json["router_scaling"] = moe.router_scaling;
   return json;
 }
 
@@ -295,6 +316,7 @@ Json rope_to_json(const RotaryEmbedding& rope) {
     json["beta_slow"] = rope.beta_slow;
     json["whole_pairs"] = rope.whole_pairs;
     json["attention_factor"] = rope.attention_factor;
+    if (rope.score_mscale != 0) json["score_mscale"] = rope.score_mscale;
   }
   return json;
 }

@@ -35,8 +35,8 @@ inline constexpr double kBusy = 0.5;
 ///   launch              count: host time to enqueue one of that many kernels on an idle queue
 ///   copy to host|from host       bytes, of pinned memory
 ///   product of zeros    m, n, k: gemm nt of zeros, which draws less power; no rate follows
-///   call of NCCL, blocking|nonblocking   count: host time until a call is on the stream, of a
-///                       communicator of one rank; no rate follows
+///   call of NCCL, blocking|nonblocking   count: host time until a message is on the stream, of a
+///                       communicator of one rank that sends to itself; no rate follows
 ///   send_recv           also the distance between the two GPUs
 struct Measurement {
   std::string what;

@@ -126,14 +126,16 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
   if (Status done = all.finish(); !done && status.ok()) status = done;
 }
 
-Result<Calibration> read_calibration(const Json& json, std::string_view where) {
+/// `under`: the rates that the file's own replace, if not those of the calibration that it extends.
+Result<Calibration> read_calibration(const Json& json, std::string_view where,
+                                     const Calibration* under = nullptr) {
   JsonReader reader(json, std::string(where));
   const auto schema = static_cast<int>(reader.integer("schema", 1, kSchema));
   (void)reader.choice("kind", {"calibration"});
   const bool extends = reader.has("extends");
   Result<Calibration> base = read_base(reader);
   if (!base) return base.error();
-  Calibration out = *base;
+  Calibration out = under == nullptr ? *std::move(base) : *under;
   out.name = reader.string("name");
   out.gpu_family = reader.string("gpu");
   out.framework = reader.string(schema == 1 ? "stack" : "framework");
@@ -237,11 +239,24 @@ std::optional<Calibration> shipped_calibration(const std::string& name) {
 
 Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework) {
   const std::string family{gpu_family(gpu)};
-  for (const std::string& name :
-       {"prior-" + family + "-" + framework.calibration_key(), family, std::string("generic")}) {
-    if (auto found = shipped_calibration(name)) return *std::move(found);
+  std::optional<Calibration> out = shipped_calibration(family);
+  if (!out) out = shipped_calibration("generic");
+  if (!out) return environment_error("calibrations", "no shipped calibration for " + gpu.name);
+  if (family == "cpu") return *std::move(out);  // which has no host beside it
+  for (const std::string& of :
+       {framework.calibration_key(), family + "-" + framework.calibration_key()}) {
+    const EmbeddedFile* file = find_shipped("prior-" + of);
+    if (file == nullptr) continue;
+    const Result<Json> json =
+        parse_json(file->content, "shipped calibration " + std::string(file->name));
+    if (!json) return json.error();
+    Result<Calibration> next = read_calibration(*json, file->name, &*out);
+    if (!next) return next.error();
+    next->name = "prior-" + family + "-" + framework.calibration_key();
+    next->gpu_family = out->gpu_family;
+    out = *std::move(next);
   }
-  return environment_error("calibrations", "no shipped calibration for " + gpu.name);
+  return *std::move(out);
 }
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework) {

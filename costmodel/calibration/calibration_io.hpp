@@ -24,8 +24,9 @@ namespace echelon {
 /// framework, fitted to their runs, or, as extrapolated, to runs of software with the same kernels;
 /// else prior_calibration(). That of another framework (Framework::calibrated_as) is extrapolated.
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
-/// The shipped priors, which are not fitted to runs: of the family and framework, else of the
-/// family, else the generic ones.
+/// The shipped priors, which are not fitted to runs: those of the GPU's family, or the generic ones
+/// without a family; replaced by what is the software's on every GPU (prior-FRAMEWORK: work of the
+/// host, the allocator), and this by what both decide (prior-FAMILY-FRAMEWORK: attention).
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework);
 /// A user's file (every field required, or "extends" a shipped one).
 /// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.

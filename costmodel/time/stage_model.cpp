@@ -78,8 +78,13 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
   follow_policy();
-  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks * copies_ > 1) +
-                            (plan.pp > 1) + (plan.ep > 1) + (expert_dp_ > 1);
+  int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks * copies_ > 1) + (plan.pp > 1) +
+                      (plan.ep > 1) + (expert_dp_ > 1);
+  if (cost_model.framework().kernels == KernelLibrary::own) {
+    const bool shards = splits_states();
+    communicators = (plan.gpus() > 1) + (plan.tp > 1) + (plan.cp > 1) + (plan.ep > 1) +
+                    2 * (plan.pp > 1) + (shards && plan.zero > 0) + (shards && plan.zero == 3);
+  }
   nccl_ = communicators * c_.nccl_per_communicator;
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());

@@ -27,6 +27,10 @@ constexpr std::array kDumpedNames = {
                ""},
     DumpedName{"fp8", "*", "fp8-format", ""},
     DumpedName{"fp4", "*", "fp4-format", ""},
+    DumpedName{"layernorm_epsilon", "*", "norm-epsilon", ""},
+    DumpedName{"layernorm_zero_centered_gamma", "True", "apply-layernorm-1p", "true"},
+    DumpedName{"yarn_correction_range_round_to_int", "False",
+               "no-yarn-correction-range-round-to-int", "true"},
 };
 
 bool in_dumped_name(char c) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/framework/framework.hpp"
+#include "core/model/model_io.hpp"
 
 namespace echelon {
 
@@ -33,32 +36,61 @@ void write_row(const ConfigRow& row, const RunConfig& config, ConfigDocument& ou
   }
 }
 
+bool among(const std::vector<NamedConfigField>& fields, const ConfigField& field) {
+  return std::ranges::find(fields, field, &NamedConfigField::field) != fields.end();
+}
+
+bool states_shapes(const ConfigFormat& format) {
+  return row_of(format, &ModelSpec::layers) != nullptr;
+}
+
+/// The model that the target has under the name that the file states; nothing if it states none.
+std::optional<ModelSpec> named_model(const ConfigFormat& format, const RunConfig& config) {
+  const ConfigRow* name = row_of(format, &RunConfig::model_name);
+  if (name == nullptr ||
+      std::ranges::find(name->cases, config.model_name, &ConfigCase::value) == name->cases.end()) {
+    return std::nullopt;
+  }
+  Result<ModelSpec> model = load_model(config.model_name);
+  return model ? std::optional(*std::move(model)) : std::nullopt;
+}
+
+/// Fields that are compared: those with a row, and all of a model that the file states. A field of
+/// the model without a row is read as its default.
+std::vector<ConfigField> compared_fields(const ConfigFormat& format, const RunConfig& config) {
+  std::vector<ConfigField> fields;
+  for (const ConfigRow& row : format.rows) {
+    const bool name = row.field == ConfigField{&RunConfig::model_name} ||
+                      row.field == ConfigField{&RunConfig::framework};
+    if (row.elsewhere.empty() && !name && !is_of_model(row.field)) fields.push_back(row.field);
+  }
+  if (!states_shapes(format) && !named_model(format, config)) return fields;
+  for (const auto* all : {&model_fields(), &arithmetic_fields()}) {
+    for (const NamedConfigField& each : *all) fields.push_back(each.field);
+  }
+  return fields;
+}
+
 /// What was written, as the target reads it.
 std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& config,
                                   const ConfigDocument& document) {
   GivenRun given;
   given.gpus = config.gpus;
-  const bool states_model = row_of(format, &ModelSpec::layers) != nullptr;
-  if (!states_model) given.model = config.model;
+  if (!states_shapes(format)) given.model = named_model(format, config).value_or(config.model);
   const auto stated = [&](const ConfigField& field) {
     const ConfigRow* row = row_of(format, field);
     return row != nullptr && row->elsewhere.empty();
   };
   if (!stated(&RunConfig::sequence)) given.sequence = config.sequence;
   if (!stated(&RunConfig::global_batch)) given.global_batch = config.global_batch;
-  ConfigReading reading{format, document};
   Result<ConfigReading> read = read_rows(format, document, given);
   std::vector<Inexpressible> lost;
   if (!read) return {{plan_part<&ParallelPlan::layers_per_stage>, "", read.error().message()}};
-  for (const ConfigRow& row : format.rows) {
-    if (!row.elsewhere.empty() || row.field == ConfigField{&RunConfig::model_name} ||
-        row.field == ConfigField{&ModelSpec::max_positions} ||
-        row.field == ConfigField{&RunConfig::framework}) {
-      continue;
-    }
-    if (!has_effect(row.field, config) || same_value(row.field, config, read->config)) continue;
-    lost.push_back({row.field, text_of(row.field, config),
-                    read->knows(row.field) ? text_of(row.field, read->config) : "nothing"});
+  for (const ConfigField& field : compared_fields(format, config)) {
+    if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
+    const bool known = is_of_model(field) || read->knows(field);
+    lost.push_back(
+        {field, text_of(field, config), known ? text_of(field, read->config) : "nothing"});
   }
   return lost;
 }
@@ -112,8 +144,26 @@ std::string script_of(const ConfigFormat& format, const RunConfig& config,
 
 }  // namespace
 
+bool is_of_model(const ConfigField& field) {
+  return among(model_fields(), field) || among(arithmetic_fields(), field);
+}
+
 bool has_effect(const ConfigField& field, const RunConfig& config) {
-  return field != plan_part<&ParallelPlan::cp_comm> || config.plan.cp > 1;
+  const ModelSpec& model = config.model;
+  if (field == plan_part<&ParallelPlan::cp_comm>) return config.plan.cp > 1;
+  if (field == ConfigField{&ModelSpec::max_positions}) {
+    return model.position == PositionEmbedding::learned;
+  }
+  if (field == ConfigField{&MixtureOfExperts::every}) return model.moe_layers() > 1;
+  if (std::holds_alternative<double ModelConstants::*>(field) ||
+      std::holds_alternative<std::vector<std::string> ModelConstants::*>(field)) {
+    return model.constants.has_value();
+  }
+  const bool rotary = std::holds_alternative<double RotaryEmbedding::*>(field) ||
+                      std::holds_alternative<int RotaryEmbedding::*>(field) ||
+                      std::holds_alternative<bool RotaryEmbedding::*>(field) ||
+                      std::holds_alternative<RopeScaling RotaryEmbedding::*>(field);
+  return !rotary || (model.constants && model.position == PositionEmbedding::rope);
 }
 
 ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config) {
@@ -128,6 +178,9 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
     }
   }
   out.lost = losses(format, config, document);
+  for (const KeyNote& each : format.key_notes) {
+    if (document.find(each.key) != nullptr) out.notes.emplace_back(each.note);
+  }
   add_remarks(config, out);
   for (const FillIn& fill : format.fill_in) {
     const bool bare =
@@ -140,6 +193,11 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
       fmt::format("{} on {} GPUs, {} on a node", config.model.name, config.gpus,
                   std::min(config.gpus, config.gpus_per_node))};
   comments.insert(comments.end(), out.notes.begin(), out.notes.end());
+  for (const Inexpressible& lost : out.lost) {
+    if (lost.wanted.empty()) continue;
+    comments.push_back(fmt::format("not expressed: {} {}, but {}", label_of(lost.field),
+                                   lost.wanted, lost.instead));
+  }
   if (format.syntax == ConfigSyntax::arguments) {
     out.arguments = write_arguments(document);
     out.text = script_of(format, config, comments, out);

@@ -25,11 +25,15 @@ struct ExportedConfig {
 };
 
 /// Writes the run, reads what was written, and lists the fields that came back differently: so the
-/// table alone decides what a format can express. Shapes of the model are compared only where the
-/// format states them. `config.gpus_per_node` > 0.
+/// table alone decides what a format can express. All fields of the model are compared, with or
+/// without a row, where the file states the model. `config.gpus_per_node` > 0.
 [[nodiscard]] ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config);
 
-/// Whether the field's value changes the run: the kind of context parallelism does not without it.
+/// Whether it is a field of the model: no other plan changes it.
+[[nodiscard]] bool is_of_model(const ConfigField& field);
+
+/// Whether the field's value changes the run: the kind of context parallelism does not without it,
+/// the context length only with a table of positions, constants only where they are known …
 [[nodiscard]] bool has_effect(const ConfigField& field, const RunConfig& config);
 
 /// What starts the program on all nodes: "slurm" (a batch script with srun and torchrun), "mpirun"

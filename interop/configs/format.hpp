@@ -96,6 +96,12 @@ struct UnpricedSetting {
   std::string_view unless = "";  ///< the value that switches it off
 };
 
+/// A remark of an export that writes the key.
+struct KeyNote {
+  std::string_view key;
+  std::string_view note;
+};
+
 struct ConfigFormat {
   std::string_view name;     ///< "megatron-lm"
   std::string_view title;    ///< "Megatron-LM"
@@ -109,6 +115,7 @@ struct ConfigFormat {
   std::vector<ConfigRow> rows{};
   std::vector<FillIn> fill_in{};
   std::vector<UnpricedSetting> unpriced{};
+  std::vector<KeyNote> key_notes{};
 };
 
 /// All formats, in the order that users see.

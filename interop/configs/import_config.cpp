@@ -100,8 +100,28 @@ Status check_spelling(const ConfigFormat& format, const ConfigDocument& document
   return Done{};
 }
 
+/// Settings that the value read from them stands for with another value: --fp8-recipe tensorwise
+/// of a precision with delayed scaling.
+void add_other_settings(const ConfigReading& reading, std::vector<std::string>& out) {
+  for (const ConfigRow& row : reading.format.rows) {
+    if (row.cases.empty() || row.write != nullptr || !reading.knows(row.field)) continue;
+    const auto written =
+        std::ranges::find(row.cases, text_of(row.field, reading.config), &ConfigCase::value);
+    if (written == row.cases.end()) continue;
+    for (const ConfigSetting& setting : written->settings) {
+      const ConfigEntry* entry = reading.find(setting.key);
+      if (entry == nullptr || setting.value == "*" || setting.only_written) continue;
+      const std::string text = lower_case(entry->value.joined());
+      if (text == lower_case(setting.value) || setting.value == "true") continue;
+      out.push_back(fmt::format("{} = {}, but {}, of {} {}", reading.place(*entry), printable(text),
+                                setting.value, label_of(row.field), written->value));
+    }
+  }
+}
+
 std::vector<std::string> unpriced_in(const ConfigReading& reading) {
   std::vector<std::string> out;
+  add_other_settings(reading, out);
   for (const UnpricedSetting& each : reading.format.unpriced) {
     const ConfigEntry* entry = reading.find(each.key);
     if (entry == nullptr) continue;

@@ -124,11 +124,17 @@ std::vector<ConfigRow> job_rows() {
                 {"fp8-recipe", "blockwise"},
                 {"grad-reduce-in-bf16", "true"}}},
               {"fp16:adam-fp32-master", {{"fp16", "true"}}},
+              // Without a recipe it is delayed scaling; what is written says so.
+              {"fp8:primary-weights",
+               {{"bf16", "true"},
+                {"fp8-format", "*"},
+                {"fp8-recipe", "delayed"},
+                {"fp8-param-gather", "true"}}},
               {"fp8:primary-weights",
                {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-param-gather", "true"}}},
-              {"fp8:adam-fp32-master", {{"bf16", "true"}, {"fp8-format", "*"}}},
               {"fp8:adam-fp32-master",
                {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-recipe", "delayed"}}},
+              {"fp8:adam-fp32-master", {{"bf16", "true"}, {"fp8-format", "*"}}},
               {"fp32", {}},
               {"fp32", {{"optimizer", "*"}}}}),
       choice(&RunConfig::flash_attention, {{"false", {{"attention-backend", "unfused"}}},
@@ -268,8 +274,6 @@ ConfigFormat megatron_lm_format() {
                      {"cpu-offloading-num-layers", "0"},
                      {"rampup-batch-size"},
                      {"hierarchical-context-parallel-sizes"},
-                     {"mtp-num-layers"},
-                     {"window-size"},
                      {"distribute-saved-activations"},
                      {"distribute-checkpointed-activations"},
                      {"overlap-param-gather-with-optimizer-step"},
@@ -280,6 +284,9 @@ ConfigFormat megatron_lm_format() {
                      {"hybrid-override-pattern"},
                      {"hybrid-layer-pattern"},
                      {"tensor-parallel-num-weight-shards"}};
+  format.key_notes = {
+      {"yarn-beta-fast", "needs Megatron-LM core 0.19 or newer for YaRN (--yarn-beta-fast …)"},
+      {"softmax-type", "needs Transformer Engine 2.8 or newer for attention sinks"}};
   add_rows(format, expert_rows({}));
   return format;
 }

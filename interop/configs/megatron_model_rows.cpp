@@ -1,4 +1,6 @@
 // Megatron-LM's options that describe the model.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "interop/configs/rows.hpp"
@@ -45,38 +47,78 @@ MaybeValue read_kv_heads(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(derived(reading.config.model.heads, "one for each attention head"));
 }
 
-/// "([0]*3+[1]*58)" or a number: every so many layers.
+/// "([0]*3+[1]*58)": an entry for each layer; or a number: the first of every so many.
 void write_moe_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   const X& moe = config.model.moe;
   if (moe.experts == 0 || (moe.first_dense_layers == 0 && moe.every == 1)) return;
-  std::string text = "([0]*" + std::to_string(moe.first_dense_layers) + "+[1]*" +
-                     std::to_string(config.model.layers - moe.first_dense_layers) + ")";
-  if (moe.first_dense_layers == 0) text = std::to_string(moe.every);
-  out.set(row.keys[0], quoted(text));
+  if (moe.first_dense_layers == 0) {
+    out.set(row.keys[0], quoted(std::to_string(moe.every)));
+    return;
+  }
+  const int rest = config.model.layers - moe.first_dense_layers;
+  std::string text = fmt::format("([0]*{}", moe.first_dense_layers);
+  if (moe.every == 1) {
+    text += fmt::format("+[1]*{}", rest);
+  } else {
+    const std::string group = fmt::format("[1]+[0]*{}", moe.every - 1);
+    if (rest >= moe.every) text += fmt::format("+({})*{}", group, rest / moe.every);
+    const int left = rest % moe.every;
+    if (left > 0) text += "+[1]";
+    if (left > 1) text += fmt::format("+[0]*{}", left - 1);
+  }
+  out.set(row.keys[0], quoted(text + ")"));
+}
+
+/// The first layer with experts, and the distance to the next one.
+struct MoeLayers {
+  int first = 0;
+  int every = 1;
+};
+Result<MoeLayers> moe_layers_at(const ConfigReading& reading, const ConfigEntry& entry) {
+  const std::string text = layer_pattern_text(entry);
+  if (text.find('[') == std::string::npos) {
+    const Result<int> every = number_of(reading, entry);
+    if (!every) return every.error();
+    return MoeLayers{0, std::max(1, *every)};
+  }
+  const Result<std::vector<bool>> pattern = parse_layer_pattern(text, reading.place(entry));
+  if (!pattern) return pattern.error();
+  const int layers = reading.config.model.layers;
+  if (layers > 0 && pattern->size() != static_cast<std::size_t>(layers)) {
+    return input_error(reading.place(entry), fmt::format("{} layers", pattern->size()),
+                       fmt::format("the model's {}", layers));
+  }
+  const auto first = std::find(pattern->begin(), pattern->end(), true);
+  if (first == pattern->end()) return MoeLayers{};
+  const auto second = std::find(first + 1, pattern->end(), true);
+  MoeLayers found{static_cast<int>(first - pattern->begin()), static_cast<int>(second - first)};
+  // A single one has no next.
+  if (second == pattern->end()) found.every = static_cast<int>(pattern->size());
+  for (std::size_t layer = 0; layer < pattern->size(); ++layer) {
+    const int behind = static_cast<int>(layer) - found.first;
+    if ((*pattern)[layer] == (behind >= 0 && behind % found.every == 0)) continue;
+    return input_error(reading.place(entry), text, "layers with experts at a constant interval");
+  }
+  return found;
 }
 
 MaybeValue read_first_dense(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr) return std::optional(ReadValue{"0", Origin::assumed, "the default"});
-  std::string text = entry->value.joined();
-  int dense = 0;
-  const std::size_t zeros = text.find("[0]*");
-  if (zeros != std::string::npos) {
-    for (std::size_t i = zeros + 4; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
-      dense = std::min(10 * dense + (text[i] - '0'), 100'000);
-    }
-  }
-  return std::optional(ReadValue{std::to_string(dense), Origin::found, reading.place(*entry)});
+  if (entry == nullptr) return std::optional(assumed("0"));
+  const Result<MoeLayers> layers = moe_layers_at(reading, *entry);
+  if (!layers) return layers.error();
+  return std::optional(
+      ReadValue{std::to_string(layers->first), Origin::found, reading.place(*entry)});
 }
 
 MaybeValue read_every(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr || entry->value.first().text.find('[') != std::string::npos) {
-    return std::optional(ReadValue{"1", Origin::assumed, "the default"});
-  }
-  const Result<int> every = number_of(reading, *entry);
-  if (!every) return every.error();
-  return std::optional(ReadValue{std::to_string(*every), Origin::found, reading.place(*entry)});
+  if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
+  if (entry == nullptr) return std::optional(assumed("1"));
+  const Result<MoeLayers> layers = moe_layers_at(reading, *entry);
+  if (!layers) return layers.error();
+  return std::optional(
+      ReadValue{std::to_string(layers->every), Origin::found, reading.place(*entry)});
 }
 
 /// The padded one is in arguments that a run printed, where the tokenizer brings the vocabulary.
@@ -118,7 +160,44 @@ MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading)
   return std::optional(derived(stated->value_or(2), "--moe-router-topk, by default 2"));
 }
 
-/// --disable-bias-linear takes all biases away, --add-qkv-bias adds these again.
+// Biases. --disable-bias-linear takes all away; without it every linear layer, expert and router
+// has one.
+
+bool has_biases(const M& model) {
+  return model.attention_output_bias || model.mlp_bias || model.moe.expert_bias;
+}
+
+/// A bias that linear layers have or have not.
+ReadValue bias_of(const ConfigReading& reading, bool on) {
+  const ConfigEntry* off = reading.find("disable-bias-linear");
+  const std::string value = on ? "true" : "false";
+  if (off == nullptr) return assumed(value, "the default, without --disable-bias-linear");
+  return {value, Origin::found, reading.place(*off)};
+}
+
+ConfigRow biases_row() {
+  return computed(
+      &M::attention_output_bias, {"disable-bias-linear"},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (!has_biases(config.model)) out.set(row.keys[0], scalar("true"));
+      },
+      [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
+        return std::optional(bias_of(reading, megatron_has_biases(reading)));
+      });
+}
+
+/// Of dense layers and shared experts.
+ConfigRow mlp_bias_row() {
+  return computed(&M::mlp_bias, {"disable-bias-linear"}, nullptr,
+                  [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
+                    const M& model = reading.config.model;
+                    const bool none = model.moe.experts > 0 && model.moe.shared_ffn_hidden == 0 &&
+                                      model.moe_layers() == model.layers;
+                    return std::optional(bias_of(reading, megatron_has_biases(reading) && !none));
+                  });
+}
+
+/// --add-qkv-bias adds these again.
 ConfigRow qkv_bias_row() {
   ConfigRow row =
       choice(&M::qkv_bias, {{"true", {{"disable-bias-linear", "true"}, {"add-qkv-bias", "true"}}},
@@ -127,24 +206,106 @@ ConfigRow qkv_bias_row() {
                             {"true", {}}});
   row.keys = {"add-qkv-bias"};
   row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
-    if (config.model.qkv_bias && !config.model.mlp_bias) out.set(self.keys[0], scalar("true"));
+    if (config.model.qkv_bias && !has_biases(config.model)) out.set(self.keys[0], scalar("true"));
   };
   return row;
+}
+
+/// GPT-OSS: experts with biases, whose gate and up projection are bounded.
+ConfigRow expert_bias_row() {
+  return computed(
+      &X::expert_bias,
+      {"glu-linear-offset", "activation-func-clamp-value", "no-bias-dropout-fusion"},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (!config.model.moe.expert_bias) return;
+        out.set(row.keys[0], scalar("1.0"));
+        out.set(row.keys[1], scalar("7.0"));
+        out.set(row.keys[2], scalar("true"));  // which grouped GEMMs with biases ask for
+      },
+      [](const ConfigRow&, const ConfigReading& reading) -> MaybeValue {
+        if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
+        return std::optional(bias_of(reading, megatron_has_biases(reading)));
+      });
+}
+
+/// Of gated MLPs it has SwiGLU, and GPT-OSS's.
+ConfigRow gated_row() {
+  ConfigRow row =
+      choice(&M::gated_mlp,
+             {{"true", {{"swiglu", "true"}}}, {"true", {{"quick-geglu", "true"}}}, {"false", {}}});
+  row.write = [](const ConfigRow&, const RunConfig& config, ConfigDocument& out) {
+    if (!config.model.gated_mlp) return;
+    out.set(config.model.moe.expert_bias ? "quick-geglu" : "swiglu", scalar("true"));
+  };
+  return row;
+}
+
+ConfigRow activation_row() {
+  ConfigRow row = choice(&M::activation, {{"silu", {{"swiglu", "true"}}},
+                                          {"silu", {{"quick-geglu", "true"}}},
+                                          {"squared_relu", {{"squared-relu", "true"}}},
+                                          {"gelu", {}}});
+  row.write = [](const ConfigRow&, const RunConfig& config, ConfigDocument& out) {
+    const bool squared = config.model.activation == Activation::squared_relu;
+    if (squared && !config.model.gated_mlp) out.set("squared-relu", scalar("true"));
+  };
+  return row;
+}
+
+/// YaRN of ordinary attention is a kind of position there.
+ConfigRow position_row() {
+  ConfigRow row =
+      choice(&M::position, {{"rope", {{"position-embedding-type", "rope"}}},
+                            {"rope", {{"use-rotary-position-embeddings", "true"}}},
+                            {"none", {{"position-embedding-type", "none"}}},
+                            {"rope", {{"position-embedding-type", "yarn"}}},
+                            {"learned", {{"position-embedding-type", "learned_absolute"}}},
+                            {"learned", {}}});
+  row.keys = {"position-embedding-type"};
+  row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
+    const M& model = config.model;
+    const bool yarn =
+        !model.latent() && model.constants && model.constants->rope.scaling == RopeScaling::yarn;
+    switch (model.position) {
+      case PositionEmbedding::rope: out.set(self.keys[0], scalar(yarn ? "yarn" : "rope")); break;
+      case PositionEmbedding::none: out.set(self.keys[0], scalar("none")); break;
+      case PositionEmbedding::learned: out.set(self.keys[0], scalar("learned_absolute")); break;
+      case PositionEmbedding::alibi: break;  // the comparison finds it
+    }
+  };
+  return row;
+}
+
+constexpr const char* kGainsFromOne = "gains of norms counted from one";
+
+ConfigRow other_arithmetic_row() {
+  return computed(
+      &ModelConstants::other_arithmetic, {"apply-layernorm-1p"},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (!config.model.constants) return;
+        const auto& others = config.model.constants->other_arithmetic;
+        if (std::ranges::find(others, kGainsFromOne) != others.end()) {
+          out.set(row.keys[0], scalar("true"));
+        }
+      },
+      [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+        const ConfigEntry* on = reading.find(row.keys[0]);
+        if (on == nullptr) return std::optional<ReadValue>{};
+        return std::optional(ReadValue{kGainsFromOne, Origin::found, reading.place(*on)});
+      });
 }
 
 }  // namespace
 
 std::vector<ConfigRow> megatron_model_rows() {
-  return {
+  std::vector<ConfigRow> rows = {
       plain(&M::layers, {"num-layers"}),
       plain(&M::hidden, {"hidden-size"}),
       plain(&M::heads, {"num-attention-heads"}),
       computed(&M::kv_heads, {"group-query-attention", "num-query-groups"}, write_kv_heads,
                read_kv_heads),
-      choice(&M::gated_mlp, {{"true", {{"swiglu", "true"}}}, {"false", {}}}),
-      choice(&M::activation, {{"silu", {{"swiglu", "true"}}},
-                              {"squared_relu", {{"squared-relu", "true"}}},
-                              {"gelu", {}}}),
+      gated_row(),
+      activation_row(),
       computed(
           &M::ffn_hidden, {"ffn-hidden-size"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
@@ -157,23 +318,22 @@ std::vector<ConfigRow> megatron_model_rows() {
             write_number(out, row.keys[0], c.model.vocab);
           },
           read_vocabulary),
-      plain(&M::max_positions, {"max-position-embeddings"}, "0"),
+      [] {
+        ConfigRow row = plain(&M::max_positions, {"max-position-embeddings"}, "0");
+        row.write = write_context;
+        return row;
+      }(),
+      plain(&M::prediction_modules, {"mtp-num-layers"}, "0"),
       choice(&M::normalization, {{"rms_norm", {{"normalization", "RMSNorm"}}},
                                  {"layer_norm", {}},
                                  {"layer_norm", {{"normalization", "LayerNorm"}}}}),
-      choice(&M::position, {{"rope", {{"position-embedding-type", "rope"}}},
-                            {"rope", {{"use-rotary-position-embeddings", "true"}}},
-                            {"none", {{"position-embedding-type", "none"}}},
-                            {"rope", {{"position-embedding-type", "yarn"}}},
-                            {"learned", {{"position-embedding-type", "learned_absolute"}}},
-                            {"learned", {}}}),
+      position_row(),
       choice(&M::tied_embeddings,
              {{"false", {{"untie-embeddings-and-output-weights", "true"}}}, {"true", {}}}),
-      choice(&M::attention_output_bias,
-             {{"false", {{"disable-bias-linear", "true"}}}, {"true", {}}}),
-      choice(&M::mlp_bias, {{"false", {{"disable-bias-linear", "true"}}}, {"true", {}}}),
+      biases_row(),
       qkv_bias_row(),
-      choice(&M::qk_norm, {{"true", {{"qk-layernorm", "true"}}}, {"false", {}}}),
+      plain(&ModelConstants::norm_epsilon, {"norm-epsilon"}, "1e-05"),
+      other_arithmetic_row(),
       plain(&M::hidden_dropout, {"hidden-dropout"}, "0.1"),
       plain(&M::attention_dropout, {"attention-dropout"}, "0.1"),
       // Without grouped GEMMs the experts of a rank would run one after the other.
@@ -204,8 +364,8 @@ std::vector<ConfigRow> megatron_model_rows() {
       plain(&X::shared_ffn_hidden, {"moe-shared-expert-intermediate-size"}, "0"),
       computed(&X::first_dense_layers, {"moe-layer-freq"}, write_moe_layers, read_first_dense),
       computed(&X::every, {"moe-layer-freq"}, nullptr, read_every),
-      choice(&X::router_bias,
-             {{"true", {{"moe-router-enable-expert-bias", "true"}}}, {"false", {}}}),
+      mlp_bias_row(),
+      expert_bias_row(),
       choice(&X::shared_expert_gate,
              {{"true", {{"moe-shared-expert-gate", "true"}}}, {"false", {}}}),
       latent_row<&L::kv_lora_rank, 32>("kv-lora-rank"),
@@ -219,7 +379,13 @@ std::vector<ConfigRow> megatron_model_rows() {
             if (!c.model.latent()) write_number(out, row.keys[0], c.model.head_dim);
           },
           head_dim_of_heads),
+      megatron_qk_norm_row(),
   };
+  for (std::vector<ConfigRow> part :
+       {megatron_router_rows(), megatron_attention_rows(), megatron_rotary_rows()}) {
+    for (ConfigRow& row : part) rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace echelon

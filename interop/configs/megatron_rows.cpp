@@ -41,6 +41,20 @@ bool equal_middle(const P& plan) {
                              [&](int layers) { return layers == stages[1]; });
 }
 
+/// A plan says how many layers a rank has, and balances its chunks.
+std::string chunks_remark(P plan, const std::vector<int>& stages, const std::vector<int>& chunks) {
+  plan.layers_per_stage = stages;
+  if (chunks.size() != stages.size() * static_cast<std::size_t>(std::max(1, plan.vpp))) return {};
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int rank = static_cast<int>(i % stages.size());
+    const int chunk = static_cast<int>(i / stages.size());
+    if (layers_in_chunk(plan, rank, chunk) != chunks[i]) {
+      return ": chunks priced as balanced, unlike those of the layout";
+    }
+  }
+  return {};
+}
+
 Result<std::vector<int>> chunks_at(const ConfigReading& reading, const ConfigEntry& entry) {
   const std::string place = reading.place(entry);
   Result<std::vector<int>> chunks = parse_megatron_layout(entry.value.joined(), place);
@@ -156,7 +170,9 @@ MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading)
       return input_error(reading.place(*layout), fmt::format("a layout of {} layers", total),
                          fmt::format("the model's {} layers", config.model.layers));
     }
-    return std::optional(derived(numbers_text(stages), reading.place(*layout)));
+    return std::optional(
+        derived(numbers_text(stages),
+                reading.place(*layout) + chunks_remark(config.plan, stages, *chunks)));
   }
   const bool embedding_apart =
       row.keys.size() > 5 && pp > 1 && reading.find(row.keys[5]) != nullptr;

@@ -1,4 +1,5 @@
 // nanotron's YAML.
+#include <algorithm>
 #include <cmath>
 
 #include "interop/configs/rows.hpp"
@@ -11,6 +12,20 @@ using P = ParallelPlan;
 using M = ModelSpec;
 
 constexpr double kMebibyte = 1 << 20;  // DDP's bucket_cap_mb
+
+/// A number that YAML's parser of Python takes for a float: 1.0e-05, 500000.0.
+void write_real(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (!config.model.constants) return;
+  std::string text = text_of(row.field, config);
+  if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
+  out.set(row.keys[0], scalar(text));
+}
+
+ConfigRow real(ConfigField field, std::string_view key, std::string_view usual) {
+  ConfigRow row = plain(field, {key}, usual);
+  row.write = write_real;
+  return row;
+}
 
 void write_megabytes(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (config.plan.bucket) {
@@ -51,7 +66,13 @@ ConfigFormat nanotron_format() {
               plain(&M::kv_heads, {"model.model_config.num_key_value_heads"}),
               plain(&M::ffn_hidden, {"model.model_config.intermediate_size"}),
               plain(&M::vocab, {"model.model_config.vocab_size"}),
-              plain(&M::max_positions, {"model.model_config.max_position_embeddings"}, "0"),
+              computed(&M::max_positions, {"model.model_config.max_position_embeddings"},
+                       write_context,
+                       [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+                         return found_or(reading, row.keys[0], "2048");
+                       }),
+              real(&ModelConstants::norm_epsilon, "model.model_config.rms_norm_eps", "1e-06"),
+              real(&RotaryEmbedding::theta, "model.model_config.rope_theta", "10000"),
               choice(&M::tied_embeddings,
                      {{"true", {{"model.model_config.tie_word_embeddings", "true"}}},
                       {"false", {{"model.model_config.tie_word_embeddings", "false"}}},

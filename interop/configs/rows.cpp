@@ -39,6 +39,25 @@ ReadValue derived(std::int64_t number, std::string from) {
   return derived(std::to_string(number), std::move(from));
 }
 
+ReadValue assumed(std::string text, std::string from) {
+  return {std::move(text), Origin::assumed, std::move(from)};
+}
+
+MaybeValue found_or(const ConfigReading& reading, std::string_view key, std::string_view usual) {
+  const ConfigEntry* entry = reading.find(key);
+  if (entry == nullptr) return std::optional(assumed(std::string(usual)));
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+bool says(const ConfigReading& reading, std::string_view key, std::string_view value) {
+  const ConfigEntry* entry = reading.find(key);
+  return entry != nullptr && entry->value.first().text == value;
+}
+
+void write_context(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  write_number(out, row.keys[0], std::max(config.model.max_positions, config.sequence));
+}
+
 Result<int> number_of(const ConfigReading& reading, const ConfigEntry& entry) {
   return parse_int(entry.value.first().text, reading.place(entry), 0);
 }

@@ -10,6 +10,12 @@ using RowReader = MaybeValue (*)(const ConfigRow&, const ConfigReading&);
 
 [[nodiscard]] ReadValue derived(std::string text, std::string from);
 [[nodiscard]] ReadValue derived(std::int64_t number, std::string from);
+[[nodiscard]] ReadValue assumed(std::string text, std::string from = "the default");
+/// What stands behind the key, or `usual`.
+[[nodiscard]] MaybeValue found_or(const ConfigReading& reading, std::string_view key,
+                                  std::string_view usual);
+/// Whether the key has this value.
+[[nodiscard]] bool says(const ConfigReading& reading, std::string_view key, std::string_view value);
 /// The whole number behind an entry.
 [[nodiscard]] Result<int> number_of(const ConfigReading& reading, const ConfigEntry& entry);
 /// The number behind the first of these keys that there is; nothing without one.
@@ -37,8 +43,22 @@ void write_number(ConfigDocument& out, std::string_view key, std::int64_t number
 void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
 
-/// Shapes of the model, by Megatron-LM's options.
+/// The model, by Megatron-LM's options; after the first, the parts of its attention.
 [[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
+[[nodiscard]] std::vector<ConfigRow> megatron_attention_rows();
+[[nodiscard]] std::vector<ConfigRow> megatron_rotary_rows();
+[[nodiscard]] std::vector<ConfigRow> megatron_router_rows();
+/// For each layer of "([1]*3+[0]*1)*8" whether it has the feature; and that text, also of a list
+/// that a run printed.
+[[nodiscard]] std::string layer_pattern_text(const ConfigEntry& entry);
+[[nodiscard]] Result<std::vector<bool>> parse_layer_pattern(std::string_view text,
+                                                            std::string_view where);
+/// Whether linear layers have biases: without --disable-bias-linear.
+[[nodiscard]] bool megatron_has_biases(const ConfigReading& reading);
+/// Norms of queries and keys.
+[[nodiscard]] ConfigRow megatron_qk_norm_row();
+/// The context, or the sequence where it is longer and positions are no table.
+void write_context(const ConfigRow&, const RunConfig&, ConfigDocument&);
 
 // Megatron-LM's and its descendants' rows. Keys: chunks per rank; layers per chunk; layout.
 void write_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);

@@ -1,9 +1,11 @@
 #include "interop/configs/run_config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -18,9 +20,13 @@ namespace echelon {
 
 namespace {
 
-using M = ModelSpec;
 using X = MixtureOfExperts;
 using L = LatentAttention;
+using D = GatedDeltaNet;
+using C = ModelConstants;
+using R = RotaryEmbedding;
+
+constexpr std::string_view kBetweenTexts = " | ";  // which themselves have commas and semicolons
 
 template <class Enum>
 using Names = std::vector<std::pair<Enum, std::string_view>>;
@@ -45,10 +51,32 @@ const Names<PositionEmbedding>& names_for(PositionEmbedding) {
   return kNames;
 }
 
+const Names<RouterScore>& names_for(RouterScore) {
+  static const Names<RouterScore> kNames = {{RouterScore::softmax, "softmax"},
+                                            {RouterScore::sigmoid, "sigmoid"}};
+  return kNames;
+}
+const Names<RopeScaling>& names_for(RopeScaling) {
+  static const Names<RopeScaling> kNames = {
+      {RopeScaling::none, "none"},       {RopeScaling::linear, "linear"},
+      {RopeScaling::llama3, "llama3"},   {RopeScaling::yarn, "yarn"},
+      {RopeScaling::dynamic, "dynamic"}, {RopeScaling::longrope, "longrope"}};
+  return kNames;
+}
+
 const RunConfig& owner(const RunConfig& config, const RunConfig*) { return config; }
 const ModelSpec& owner(const RunConfig& config, const ModelSpec*) { return config.model; }
 const X& owner(const RunConfig& config, const X*) { return config.model.moe; }
 const L& owner(const RunConfig& config, const L*) { return config.model.mla; }
+const D& owner(const RunConfig& config, const D*) { return config.model.delta; }
+/// Of a model that has none, the usual ones.
+const C& owner(const RunConfig& config, const C*) {
+  static const C kUsual;
+  return config.model.constants ? *config.model.constants : kUsual;
+}
+const R& owner(const RunConfig& config, const R*) {
+  return owner(config, static_cast<const C*>(nullptr)).rope;
+}
 
 template <class T, class Owner>
 const T& value(const RunConfig& config, T Owner::*member) {
@@ -56,6 +84,9 @@ const T& value(const RunConfig& config, T Owner::*member) {
 }
 template <class T, class Owner>
 T& value(RunConfig& config, T Owner::*member) {
+  if constexpr (std::is_same_v<Owner, C> || std::is_same_v<Owner, R>) {
+    if (!config.model.constants) config.model.constants.emplace();
+  }
   return const_cast<T&>(value(std::as_const(config), member));  // of a config that is not const
 }
 
@@ -64,6 +95,9 @@ std::string text(int number) { return std::to_string(number); }
 std::string text(bool on) { return on ? "true" : "false"; }
 std::string text(double number) { return fmt::format("{}", number); }
 const std::string& text(const std::string& word) { return word; }
+std::string text(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, kBetweenTexts));
+}
 template <class Enum>
 requires std::is_enum_v<Enum> std::string text(Enum named) {
   for (const auto& [each, name] : names_for(named)) {
@@ -112,6 +146,15 @@ Status parse_into(double& target, std::string_view text, std::string_view where)
 }
 Status parse_into(std::string& target, std::string_view text, std::string_view) {
   target = text;
+  return Done{};
+}
+Status parse_into(std::vector<std::string>& target, std::string_view text, std::string_view) {
+  target.clear();
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(kBetweenTexts), text.size());
+    target.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + kBetweenTexts.size(), text.size()));
+  }
   return Done{};
 }
 Status parse_into(std::vector<int>& target, std::string_view text, std::string_view where) {
@@ -179,8 +222,17 @@ Status set_plan_text(const PlanField& field, std::string_view text, std::string_
       field.member);
 }
 
+template <class T>
+bool same(const T& a, const T& b) {
+  return a == b;
+}
+bool same(double a, double b) {
+  constexpr double kRounding = 1e-9;
+  return std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
+}
+
 const NamedConfigField* named(const ConfigField& field) {
-  for (const auto* all : {&job_fields(), &model_fields()}) {
+  for (const auto* all : {&job_fields(), &model_fields(), &arithmetic_fields()}) {
     const auto at = std::ranges::find(*all, field, &NamedConfigField::field);
     if (at != all->end()) return &*at;
   }
@@ -195,73 +247,17 @@ bool same_shapes(const ModelSpec& a, const ModelSpec& b, bool any_vocabulary) {
   left.model.max_positions = right.model.max_positions = 0;
   left.model.hidden_dropout = right.model.hidden_dropout = 0;
   left.model.attention_dropout = right.model.attention_dropout = 0;
+  // Nor do the limits of the router.
+  left.model.moe.router_groups = right.model.moe.router_groups = 1;
+  left.model.moe.router_group_topk = right.model.moe.router_group_topk = 1;
+  // Scripts of pretraining often leave out the modules for multi-token prediction, and so do files.
+  left.model.prediction_modules = right.model.prediction_modules = 0;
   return std::ranges::all_of(model_fields(), [&](const NamedConfigField& each) {
     return same_value(each.field, left, right);
   });
 }
 
 }  // namespace
-
-const std::vector<NamedConfigField>& job_fields() {
-  static const std::vector<NamedConfigField> kFields = {
-      {&RunConfig::model_name, "model", "model"},
-      {&RunConfig::framework, "framework", "framework"},
-      {&RunConfig::gpus, "GPUs", "gpus"},
-      {&RunConfig::gpus_per_node, "GPUs per node"},
-      {&RunConfig::sequence, "sequence length", "seq"},
-      {&RunConfig::global_batch, "global batch", "global-batch"},
-      {&RunConfig::precision, "precision", "precision"},
-      {&RunConfig::flash_attention, "flash attention", "flash-attention"},
-      {&RunConfig::packed_documents, "attention within documents"},
-  };
-  return kFields;
-}
-
-const std::vector<NamedConfigField>& model_fields() {
-  static const std::vector<NamedConfigField> kFields = {
-      {&M::layers, "layers", "model"},
-      {&M::hidden, "hidden size", "model"},
-      {&M::heads, "attention heads", "model"},
-      {&M::kv_heads, "key/value heads", "model"},
-      {&M::head_dim, "head width", "model"},
-      {&M::ffn_hidden, "MLP width", "model"},
-      {&M::vocab, "vocabulary", "model"},
-      {&M::max_positions, "context length", "model"},
-      {&M::normalization, "normalization", "model"},
-      {&M::activation, "activation", "model"},
-      {&M::position, "position embedding", "model"},
-      {&M::gated_mlp, "gated MLP", "model"},
-      {&M::tied_embeddings, "tied embeddings", "model"},
-      {&M::qkv_bias, "biases of query, key and value", "model"},
-      {&M::attention_output_bias, "bias of the attention output", "model"},
-      {&M::mlp_bias, "biases of the MLP", "model"},
-      {&M::head_bias, "bias of the output head", "model"},
-      {&M::qk_norm, "QK-norm", "model"},
-      {&M::parallel_block, "parallel attention and MLP", "model"},
-      {&M::post_norms, "norms after attention and MLP", "model"},
-      {&M::embedding_norm, "norm of the embedding", "model"},
-      {&M::hidden_dropout, "hidden dropout", "model"},
-      {&M::attention_dropout, "attention dropout", "model"},
-      {&M::sliding_window, "sliding window", "model"},
-      {&M::windowed_layers, "windowed layers", "model"},
-      {&M::attention_sinks, "attention sinks", "model"},
-      {&X::experts, "experts", "model"},
-      {&X::experts_per_token, "experts per token", "model"},
-      {&X::expert_ffn_hidden, "expert width", "model"},
-      {&X::shared_ffn_hidden, "shared expert width", "model"},
-      {&X::first_dense_layers, "first dense layers", "model"},
-      {&X::every, "every how many layers have experts", "model"},
-      {&X::expert_bias, "biases of the experts", "model"},
-      {&X::router_bias, "bias of the router", "model"},
-      {&X::shared_expert_gate, "gate of the shared experts", "model"},
-      {&L::kv_lora_rank, "width of the keys' and values' latent", "model"},
-      {&L::q_lora_rank, "width of the queries' latent", "model"},
-      {&L::qk_nope_head_dim, "head width without position", "model"},
-      {&L::qk_rope_head_dim, "head width with position", "model"},
-      {&L::v_head_dim, "head width of values", "model"},
-  };
-  return kFields;
-}
 
 std::string_view label_of(const ConfigField& field) {
   if (const auto* plan = std::get_if<const PlanField*>(&field)) return (*plan)->label;
@@ -303,7 +299,15 @@ Status set_text(const ConfigField& field, std::string_view text, std::string_vie
 }
 
 bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b) {
-  return text_of(field, a) == text_of(field, b);
+  return std::visit(
+      [&](auto member) {
+        if constexpr (std::is_same_v<decltype(member), const PlanField*>) {
+          return value_text(*member, a.plan) == value_text(*member, b.plan);
+        } else {
+          return same(value(a, member), value(b, member));
+        }
+      },
+      field);
 }
 
 std::string catalog_name_of(const ModelSpec& model, bool any_vocabulary) {

@@ -36,7 +36,10 @@ using ConfigField =
                  std::string RunConfig::*, int ModelSpec::*, bool ModelSpec::*, double ModelSpec::*,
                  Normalization ModelSpec::*, Activation ModelSpec::*,
                  PositionEmbedding ModelSpec::*, int MixtureOfExperts::*, bool MixtureOfExperts::*,
-                 int LatentAttention::*>;
+                 double MixtureOfExperts::*, RouterScore MixtureOfExperts::*,
+                 int LatentAttention::*, int GatedDeltaNet::*, double ModelConstants::*,
+                 std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
+                 int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
 
 /// All fields of a run that are not fields of the plan, with the names that people read.
 struct NamedConfigField {
@@ -45,7 +48,10 @@ struct NamedConfigField {
   std::string_view flag = "";  ///< of `plan` without dashes, where one sets it: "seq"
 };
 [[nodiscard]] const std::vector<NamedConfigField>& job_fields();
+/// Shapes of the model, by which it is recognized …
 [[nodiscard]] const std::vector<NamedConfigField>& model_fields();
+/// … and the rest of ModelSpec but its names: what changes the trained model, not its price.
+[[nodiscard]] const std::vector<NamedConfigField>& arithmetic_fields();
 
 /// "tp", "sequence length", "layers": for messages. Every field has one.
 [[nodiscard]] std::string_view label_of(const ConfigField& field);
@@ -57,6 +63,7 @@ struct NamedConfigField {
 /// Sets the field; the error names `where`.
 [[nodiscard]] Status set_text(const ConfigField& field, std::string_view text,
                               std::string_view where, RunConfig& config);
+/// Numbers that differ only by rounding are the same.
 [[nodiscard]] bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b);
 
 /// The model of the catalog with the same shapes; "" if there is none. `any_vocabulary`: one whose

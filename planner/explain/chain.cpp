@@ -255,6 +255,21 @@ bool Chain::extend_until_it_fits() {
   }
 }
 
+/// Whether the plan has what the technique adds: a search that is open for it may find a better
+/// plan without.
+bool has(const ParallelPlan& plan, Technique technique) {
+  switch (technique) {
+    case Technique::recompute: return plan.recompute != Recompute::none;
+    case Technique::tensor: return plan.tp > 1;
+    case Technique::pipeline: return plan.pp > 1;
+    case Technique::interleaving: return plan.vpp > 1;
+    case Technique::context: return plan.cp > 1;
+    case Technique::experts: return plan.ep > 1;
+    case Technique::offload: return plan.offload_optimizer > 0;
+    default: return true;
+  }
+}
+
 /// Appends the candidate with the least expected step, if it gains.
 bool Chain::append_best(const std::vector<NextStep>& candidates) {
   Seconds goal = (1 - kMinGain) * steps_.back().plan->expected();
@@ -268,6 +283,8 @@ bool Chain::append_best(const std::vector<NextStep>& candidates) {
     const Candidate* winner = report ? report->winner() : nullptr;
     if (stopped_) return false;
     if (winner == nullptr || winner->expected() > goal) continue;
+    if (!has(winner->plan, next.technique) || (next.also && !has(winner->plan, *next.also)))
+      continue;
     if (best && winner->expected() == goal) continue;  // the first of equals
     goal = winner->expected();
     best = next;

@@ -1,18 +1,16 @@
 #include "planner/search/offload_fraction.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/base/expects.hpp"
 #include "planner/search/enumerate.hpp"
 #include "planner/search/partition.hpp"
 #include "planner/search/price_point.hpp"
+#include "planner/space/legality.hpp"
 
 namespace echelon {
 namespace {
-
-constexpr std::array kParts{0.2, 0.4, 0.6, 0.8};
 
 /// Whether the balanced plan certainly fits with nothing recomputed and nothing offloaded.
 bool fits_without_offload(const SearchContext& context, SearchPoint point, Bytes limit,
@@ -32,8 +30,13 @@ std::vector<double> offload_fractions(const SearchContext& context, const Search
   std::vector<double> fractions{own};
   if (own <= 0 || own >= 1) return fractions;
   if (context.request.constraints.has<&ParallelPlan::offload_optimizer>()) return fractions;
-  for (const double larger : kParts) {
-    if (larger > own) fractions.push_back(larger);
+  const PlanRequest& request = context.request;
+  ParallelPlan plan = degrees_of(request, point);
+  for (const double larger : kOffloadParts) {
+    if (larger <= own) continue;
+    plan.offload_optimizer = larger;
+    if (check_sharding(request.model, request.job, request.cluster, request.framework, plan)) break;
+    fractions.push_back(larger);
   }
   return fractions;
 }
@@ -41,9 +44,11 @@ std::vector<double> offload_fractions(const SearchContext& context, const Search
 bool open_offload_fractions(const SearchContext& context, SearchPoint point,
                             const PointBound& bound, Bytes limit, Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
+  const double most = point.offload_optimizer;
   Seconds least = bound.least;
   bool asked = false;
-  for (const double fraction : kParts) {
+  for (const double fraction : kOffloadParts) {
+    if (fraction >= most) break;
     point.offload_optimizer = fraction;
     point.recompute = context.recomputes(point).back();
     point.recompute_layers = 0;
@@ -54,8 +59,8 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return false;
-    // Of all fractions the whole needs least recomputation: known from the point itself.
-    if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, 1)), weight))
+    // Of all fractions the largest needs least recomputation: known from the point itself.
+    if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, most)), weight))
       return false;
     // The same for every fraction.
     if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {

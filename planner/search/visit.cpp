@@ -34,21 +34,31 @@ struct Shardings {
   }
 };
 
-/// The choices of ZeRO and offload for these degrees.
+/// The choices of ZeRO and offload for these degrees. Where the hosts hold not all of the
+/// optimizer, the largest fifth that they hold stands for all.
 Shardings shardings_of(const SearchContext& context, SearchPoint point) {
   const PlanRequest& request = context.request;
   Shardings out;
   ParallelPlan plan = degrees_of(request, point);
+  const auto broken = [&] {
+    return check_sharding(request.model, request.job, request.cluster, request.framework, plan);
+  };
+  const bool open = !request.constraints.has<&ParallelPlan::offload_optimizer>();
   for (const int zero : zero_values(request, point)) {
     point.zero = plan.zero = zero;
     const std::vector<int> groups = shard_values(request, point);
     for (const double offload : offload_values(request, zero)) {
-      Sharding sharding{.zero = zero, .offload = offload};
-      plan.offload_optimizer = offload;
+      std::vector<Sharding> legal;  // of falling fractions
       for (std::size_t i = 0; i < groups.size(); ++i) {
         plan.shard_group = groups[i];
-        if (const auto rejection = check_sharding(request.model, request.job, request.cluster,
-                                                  request.framework, plan)) {
+        plan.offload_optimizer = offload;
+        std::optional<Rejection> rejection = broken();
+        for (auto part = kOffloadParts.rbegin();
+             rejection && open && offload == 1 && part != kOffloadParts.rend(); ++part) {
+          plan.offload_optimizer = *part;
+          if (!broken()) rejection.reset();
+        }
+        if (rejection) {
           // A smaller group needs more memory on the host too: so are the rest.
           const std::int64_t alike =
               request.exhaustive ? 1 : static_cast<std::int64_t>(groups.size() - i);
@@ -56,10 +66,14 @@ Shardings shardings_of(const SearchContext& context, SearchPoint point) {
           if (!request.exhaustive) break;
           continue;
         }
-        sharding.groups.push_back(groups[i]);
+        if (legal.empty() || legal.back().offload != plan.offload_optimizer)
+          legal.push_back({.zero = zero, .offload = plan.offload_optimizer});
+        legal.back().groups.push_back(groups[i]);
       }
-      sharding.hopeless = sharding.groups.size();
-      if (!sharding.groups.empty()) out.legal.push_back(std::move(sharding));
+      for (Sharding& sharding : legal) {
+        sharding.hopeless = sharding.groups.size();
+        out.legal.push_back(std::move(sharding));
+      }
     }
   }
   return out;
@@ -108,11 +122,11 @@ std::vector<ScheduledPoint> schedules_of(const SearchContext& context, const Deg
   return out;
 }
 
-/// A part of the optimizer offloaded, where all of it may be and step 4 can place the layers.
+/// A smaller part of the optimizer offloaded, where step 4 can place the layers.
 bool open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
                     Findings& found, Priced& work) {
   const bool one_stage = point.pp == 1 && !context.pinned_counts;  // all layers, whoever deals them
-  if (point.offload_optimizer < 1 || (!one_stage && !may_be_partitioned(context, point)) ||
+  if (point.offload_optimizer <= 0 || (!one_stage && !may_be_partitioned(context, point)) ||
       context.request.constraints.has<&ParallelPlan::offload_optimizer>()) {
     return false;
   }

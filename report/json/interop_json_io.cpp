@@ -27,6 +27,10 @@ std::string import_json(const ImportedConfig& imported, const PlanRequest* reque
   root["version"] = imported.format->version;
   root["plan"] =
       candidate != nullptr ? plan_json(candidate->plan, imported.config.global_batch) : Json();
+  root["step_seconds"] = Json();
+  if (candidate != nullptr) {
+    root["step_seconds"] = finite(candidate->prediction.time.step.in(kSecond), "a step");
+  }
   root["request"] = Json();
   if (request != nullptr) {
     root["request"] = {{"model", request->model.name},

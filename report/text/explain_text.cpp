@@ -79,8 +79,18 @@ std::string idea_of(Technique technique) {
   return {};
 }
 
+bool slower(const Candidate& before, const Candidate& after) {
+  return after.prediction.time.step > before.prediction.time.step;
+}
+
+/// Why a slower plan is the better one, if that is so.
+bool likelier(const Candidate& before, const Candidate& after) {
+  return slower(before, after) && after.score.fits_probability > before.score.fits_probability;
+}
+
 /// "recompute falls from 2.11 s to 0 s": the part that a technique shrinks most, or "".
 std::string gain_of(const Candidate& before, const Candidate& after) {
+  if (likelier(before, after)) return "it is more likely to fit";
   const std::optional<PartIncrease> part =
       largest_increase(after.prediction.time.parts, before.prediction.time.parts);
   if (!part) return {};
@@ -112,8 +122,8 @@ std::string why_of(const PlanRequest& request, const ChainStep& before, const Ch
   }
   if (!step.plan) return idea + ".";
   const std::string gain = gain_of(*before.plan, *step.plan);
-  const bool slower = step.plan->prediction.time.step > before.plan->prediction.time.step;
-  if (step.technique == Technique::everything && slower) {
+  if (step.technique == Technique::everything && slower(*before.plan, *step.plan) &&
+      !likelier(*before.plan, *step.plan)) {
     return request.objective == Objective::step_time
                ? "Your pinned flags force this; without them the previous plan would do."
                : fmt::format("The objective is {}, not the step.", name_of(request.objective));

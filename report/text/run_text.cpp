@@ -156,9 +156,11 @@ std::string memory_table(const RunReport& report, const TextStyle& style) {
   }
   std::string text = heading("Memory of a rank: measured and predicted", style) + table.text(style);
   if (report.process_peak > Bytes{}) {
-    text += folded(
-        fmt::format("The operating system saw at most {} in all.", with_gib(report.process_peak)),
-        "", style);
+    const std::string most = with_gib(report.process_peak);
+    text += folded(report.backend == "cuda"
+                       ? fmt::format("The processes took at most {} of host memory.", most)
+                       : fmt::format("The operating system saw at most {} in all.", most),
+                   "", style);
   }
   if (report.checkpoint_copy > Bytes{}) {
     text +=

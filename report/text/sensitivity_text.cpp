@@ -48,7 +48,7 @@ std::string described(const Sensitivity& s) {
 
 std::string buys_most_sentence(const Sensitivity& best, const PlanRequest& request) {
   std::string out =
-      fmt::format("{} would save {} of the GPU time per token ({} a step)", described(best),
+      fmt::format("{} would save {} of the GPU time per token (a step of {})", described(best),
                   percent(1 - best.gpu_time), duration(best.winner->prediction.time.step));
   if (best.change == Change::double_batch && !request.economics.critical_batch) {
     out += ", if as many tokens are enough (--critical-batch)";

@@ -40,6 +40,10 @@ class Processor : public MemorySource {
   virtual void end_step(StepTimes* times, void* into) = 0;
   static constexpr std::int64_t kResultBytes = 64;
 
+  /// After the last step: adds memory of the device that nothing has counted to the account of
+  /// prepare(), as context. Nothing where ranks share the device.
+  virtual void count_rest() {}
+
   /// Whether the host can access the memory directly. Otherwise, while no step is begun and not
   /// ended:
   [[nodiscard]] virtual bool in_host_memory() const = 0;

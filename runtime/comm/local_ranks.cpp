@@ -12,6 +12,7 @@ void on_local_ranks(RunThreads& run_threads, const World& world,
   std::mutex mutex;
   std::exception_ptr first;
   const auto try_it = [&](int rank) {
+    const LongWait patient(run_threads.start_up());
     try {
       work(rank);
     } catch (...) {

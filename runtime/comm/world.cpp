@@ -121,7 +121,7 @@ bool is_used(GroupRole role, const ParallelPlan& plan) {
     case GroupRole::replica_compute:
     case GroupRole::replica_gather: return false;
     case GroupRole::dp_reduce: return plan.zero == 0 || plan.shard_group == 1;
-    case GroupRole::shard_compute:
+    case GroupRole::shard_compute: return plan.zero == 3;  // tied embeddings, after the update
     case GroupRole::shard_reduce:
     case GroupRole::shard_gather: return plan.zero > 0;
     case GroupRole::replica_reduce: return plan.zero > 0 && plan.shard_group > 1;

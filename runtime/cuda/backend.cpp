@@ -45,7 +45,7 @@ class CudaBackend final : public Backend<Bfloat16> {
                                          });
     for (const auto& [rank, processor] : processors_) {
       processor->watch([this] { world_->check(); });
-      processor->count(contexts.at(rank), world_->communicator_memory(rank));
+      processor->count(contexts.at(rank), world_->communicator_memory(rank), !gpus.shared);
     }
   }
   ~CudaBackend() override { algorithms_.save(); }

@@ -26,10 +26,13 @@ std::uint64_t hash_of_name(const std::string& name) {
   return hash;
 }
 
-double initial_normal(std::uint64_t seed, std::uint64_t name_hash, std::int64_t index) {
+namespace {
+
+/// Elements 2 · pair and 2 · pair + 1.
+std::array<double, 2> initial_normals(std::uint64_t seed, std::uint64_t name_hash,
+                                      std::uint64_t pair) {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32U); };
-  const std::uint64_t pair = static_cast<std::uint64_t>(index) / 2;
   const auto bits =
       philox({low(pair), high(pair), low(name_hash), high(name_hash)}, {low(seed), high(seed)});
   const auto unit = [&](std::size_t i) {
@@ -37,7 +40,31 @@ double initial_normal(std::uint64_t seed, std::uint64_t name_hash, std::int64_t 
   };
   const double radius = std::sqrt(-2 * std::log((unit(0) + 1) * 0x1p-53));
   const double angle = 2 * std::numbers::pi * (unit(2) * 0x1p-53);
-  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+/// Elements [first, first + count) of the whole tensor.
+template <class T>
+void fill_normal(const Parameter& p, std::uint64_t seed, std::uint64_t hash, std::int64_t first,
+                 std::int64_t count, T* out) {
+  const std::int64_t end = first + count;
+  for (std::int64_t even = first / 2 * 2; even < end; even += 2) {
+    const auto pair = initial_normals(seed, hash, static_cast<std::uint64_t>(even) / 2);
+    const auto put = [&](std::int64_t i, double value) {
+      if (i >= first && i < end) out[i - first] = T(static_cast<Wide<T>>(p.deviation * value));
+    };
+    put(even, pair[0]);
+    put(even + 1, pair[1]);
+  }
+}
+
+constexpr std::int64_t kGrain = 1 << 16;  ///< elements that a thread takes at a time
+
+}  // namespace
+
+double initial_normal(std::uint64_t seed, std::uint64_t name_hash, std::int64_t index) {
+  const auto at = static_cast<std::uint64_t>(index);
+  return initial_normals(seed, name_hash, at / 2)[at % 2];
 }
 
 template <class T>
@@ -49,17 +76,20 @@ void fill_initial(const FlatParameters& flat, std::uint64_t seed, std::int64_t b
     const std::int64_t to = std::min(end, p.offset + p.count());
     if (from >= to || p.fill == Parameter::Fill::zeros) continue;
     const std::uint64_t hash = hash_of_name(p.name);
-    for_each_piece(p, from - p.offset, to - p.offset,
-                   [&](std::int64_t global, std::int64_t local, std::int64_t count) {
-                     T* const piece = out + (p.offset + local - begin);
-                     for (std::int64_t i = 0; i < count; ++i) {
-                       const double value =
-                           p.fill == Parameter::Fill::ones
-                               ? 1
-                               : p.deviation * initial_normal(seed, hash, global + i);
-                       piece[i] = T(static_cast<Wide<T>>(value));
-                     }
-                   });
+    const std::int64_t parts = (to - from + kGrain - 1) / kGrain;
+#pragma omp parallel for schedule(static) if (parts > 1)
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t first = from + part * kGrain;
+      for_each_piece(p, first - p.offset, std::min(to, first + kGrain) - p.offset,
+                     [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                       T* const piece = out + (p.offset + local - begin);
+                       if (p.fill == Parameter::Fill::ones) {
+                         std::fill_n(piece, count, T(1));
+                       } else {
+                         fill_normal(p, seed, hash, global, count, piece);
+                       }
+                     });
+    }
   }
 }
 

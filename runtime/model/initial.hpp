@@ -23,7 +23,8 @@ namespace echelon {
                                     std::int64_t index);
 [[nodiscard]] std::uint64_t hash_of_name(const std::string& name);
 
-/// Elements [begin, end) of the flat, padded parameters, to out[0 ..]. Padding is zero.
+/// Elements [begin, end) of the flat, padded parameters, to out[0 ..]. Padding is zero. On the
+/// threads that OpenMP allows the calling one: an element takes about 20 ns, a billion 20 s.
 template <class T>
 void fill_initial(const FlatParameters& flat, std::uint64_t seed, std::int64_t begin,
                   std::int64_t end, T* out);

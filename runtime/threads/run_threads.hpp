@@ -54,8 +54,10 @@ class RunThreads {
   /// the one that does.
   using PickNext = std::function<std::size_t(const std::vector<int>& ready)>;
 
-  /// `deadline`: the longest wait of a member; none by default.
-  explicit RunThreads(std::optional<Seconds> deadline = {}) : deadline_(deadline) {}
+  /// `deadline`: the longest wait of a member; none by default. `start_up`: … before the first
+  /// step, if that is longer.
+  explicit RunThreads(std::optional<Seconds> deadline = {}, Seconds start_up = {})
+      : deadline_(deadline), start_up_(start_up) {}
   explicit RunThreads(PickNext pick_next) : pick_next_(std::move(pick_next)) {}
   RunThreads(const RunThreads&) = delete;
   RunThreads& operator=(const RunThreads&) = delete;
@@ -73,6 +75,7 @@ class RunThreads {
   /// The longest wait becomes at least this, also for waits that have begun; never shorter. Without
   /// a deadline there stays none.
   void raise_deadline(Seconds deadline);
+  [[nodiscard]] Seconds start_up() const { return start_up_; }
   /// The longest of those, 0 s without one.
   [[nodiscard]] Seconds raised_deadline() const { return Seconds{raised_deadline_}; }
   [[nodiscard]] bool directed() const { return static_cast<bool>(pick_next_); }
@@ -136,6 +139,7 @@ class RunThreads {
   void note_wait(const DescribeWait& waiting);
 
   std::optional<Seconds> deadline_;
+  Seconds start_up_;
   std::atomic<double> raised_deadline_ = 0;  ///< seconds
   PickNext pick_next_;
   std::function<std::string()> accuser_;

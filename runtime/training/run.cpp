@@ -34,7 +34,8 @@ namespace {
 
 /// The first steps touch memory for the first time and are not measured.
 constexpr std::int64_t kWarmUp = 2;
-/// Measured steps that are kept, to choose the median one from.
+/// The last measured steps, which are kept to choose the median one from: the first ones are faster
+/// than later ones on a GPU that is not warm yet.
 constexpr std::size_t kKept = 64;
 
 /// The run of one process: the work of its ranks between their steps.
@@ -51,7 +52,7 @@ class Run {
         grid_(plan.plan),
         disk_(settings.inject.empty() ? context.disk : disk_that_fills(disk_full_)),
         history_(settings.checkpoint_dir),
-        run_threads_(timeout_of(plan, settings)),
+        run_threads_(timeout_of(plan, settings), start_up_of(settings)),
         watch_(settings.max_skipped_steps) {}
 
   Result<RunReport> run() {
@@ -100,6 +101,7 @@ class Run {
   Disk disk_;  ///< full on demand, with --inject
   RunHistory history_;
   RunThreads run_threads_;
+  int threads_ = 1;  ///< of a rank
   std::unique_ptr<Backend<T>> backend_;
   FlightRecorders recorders_;
   std::unique_ptr<Watchdog> watchdog_;
@@ -129,6 +131,9 @@ Status Run<T>::connect() {
   Result<std::unique_ptr<World>> connected =
       context_.connect(run_threads_, plan_.plan, plan_.model);
   if (!connected) return connected.error();
+  const int cores =
+      settings_.cores > 0 ? std::min(settings_.cores, context_.cores) : context_.cores;
+  threads_ = std::max(1, cores / (*connected)->ranks_on_this_machine());
   if (settings_.backend == "cuda") {
     if constexpr (std::is_same_v<T, Bfloat16>) {
       Result<std::unique_ptr<Backend<T>>> opened =
@@ -138,12 +143,8 @@ Status Run<T>::connect() {
     }
     return Done{};
   }
-  const World& world = **connected;
-  const int cores =
-      settings_.cores > 0 ? std::min(settings_.cores, context_.cores) : context_.cores;
-  const int threads = std::max(1, cores / world.ranks_on_this_machine());
-  backend_ = cpu_backend<T>(*std::move(connected), threads);
-  report_.environment["threads per rank"] = std::to_string(threads);
+  backend_ = cpu_backend<T>(*std::move(connected), threads_);
+  report_.environment["threads per rank"] = std::to_string(threads_);
   report_.environment["cores"] = std::to_string(cores);
   return Done{};
 }
@@ -177,7 +178,7 @@ Status Run<T>::prepare() {
       run_threads_, *backend_, schedule_, training_of(plan_, settings_, start_.rate, samples_));
   report_.environment.merge(backend_->environment());  // its choices for this model
   device_->start_at(start_.step, start_.sample);
-  const Result<std::string> filled = checkpoints_->fill(*device_);
+  const Result<std::string> filled = checkpoints_->fill(*device_, threads_);
   if (!filled) return filled.error();
   if (!filled->empty()) report_.environment["read at the start"] = *filled;
   const std::int64_t steps = start_.end - start_.step;
@@ -253,7 +254,8 @@ bool Run<T>::on_step_end(const StepEnd& over) {
   if (over.times != nullptr) {
     const std::lock_guard lock(mutex_);
     auto& kept = kept_[over.rank];
-    if (kept.size() < kKept) kept.push_back(*over.times);
+    if (kept.size() == kKept) kept.erase(kept.begin());
+    kept.push_back(*over.times);
   }
   if (const Instruction* first_irregular = over.record.first_irregular()) {
     throw RunFailure(RunFailure::Kind::defect, describe(over.pipeline_rank, *first_irregular) +
@@ -321,6 +323,7 @@ void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
 /// After the last step: the measurements of all ranks go to rank 0.
 template <class T>
 void Run<T>::collect(const StepEnd& over) {
+  backend_->at(over.rank).count_rest();
   RankMeasurements own{.rank = over.rank,
                        .pipeline_rank = over.pipeline_rank,
                        .steps = {},
@@ -348,6 +351,7 @@ void Run<T>::failed(const RunFailure& failure) {
   run_threads_.stop(failure);
   if (backend_) backend_->give_up();
   report_failure(failure, plan_, report_);
+  if (backend_ && settings_.backend == "cuda") context_.gpus_failed(report_);
   recorders_.end(&failure);
 }
 

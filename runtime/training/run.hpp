@@ -30,6 +30,9 @@ struct RunContext {
                                                            const PlanFile&)>
       cuda = load_cuda_backend;
   std::function<void(const RunEvent&)> notify = [](const RunEvent&) {};
+  /// A run on GPUs failed. What follows frees their memory, which waits for work that may never
+  /// end.
+  std::function<void(const RunReport&)> gpus_failed = [](const RunReport&) {};
   /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested;
   /// on kOrphaned in one of several processes as a run that has lost this process.
   const volatile std::sig_atomic_t* interrupted = nullptr;

@@ -1,6 +1,7 @@
 #include "runtime/training/run_checkpoints.hpp"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -54,11 +55,12 @@ Result<StartPoint> RunCheckpoints<T>::find() {
 /// Step 1: all ranks at once, since they share what they read. Step 2: do all agree? Step 3: what
 /// was read.
 template <class T>
-Result<std::string> RunCheckpoints<T>::fill(TrainingDevice<T>& device) {
+Result<std::string> RunCheckpoints<T>::fill(TrainingDevice<T>& device, int threads) {
   World& world = backend_.host_world();
   std::mutex mutex;
   std::map<int, Status> filled;  // by rank
   on_local_ranks(run_threads_, world, [&](int rank) {
+    omp_set_num_threads(threads);  // of this thread alone
     const LongWait patient(persistence_.longest_wait());
     // Roles of which no step makes use.
     const GroupRole own = plan_.plan.zero > 0 ? GroupRole::replica_gather : GroupRole::dp_gather;

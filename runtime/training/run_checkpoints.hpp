@@ -29,8 +29,8 @@ class RunCheckpoints {
   [[nodiscard]] const std::vector<double>& losses() const { return persistence_.losses(); }
   /// Weights and states of all ranks of this process; replicas, in whichever process, share the
   /// reading. A rank that reads for long lets no other begin its first step, where the deadline
-  /// counts. Returns what was read, in words; "" if nothing was.
-  [[nodiscard]] Result<std::string> fill(TrainingDevice<T>& device);
+  /// counts. `threads`: that each rank may use. Returns what was read, in words; "" if nothing was.
+  [[nodiscard]] Result<std::string> fill(TrainingDevice<T>& device, int threads);
   /// The training was complete when its last process ended: a launcher that starts it again gets
   /// its export, which may be missing.
   [[nodiscard]] Status finish_again();

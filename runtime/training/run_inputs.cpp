@@ -56,6 +56,13 @@ Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
   return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
 }
 
+/// Ranks start up at different times: one creates its CUDA context, another reads its libraries
+/// from a file system that is not in a cache yet. As PyTorch's default for groups of NCCL,
+/// torch/distributed/constants.py.
+Seconds start_up_of(const RunSettings& settings) {
+  return settings.timeout ? Seconds{} : Seconds{600};
+}
+
 Seconds timeout_after(const RunSettings& settings, Seconds step) {
   constexpr double kSlack = 10;
   return settings.timeout.value_or(kSlack * step);

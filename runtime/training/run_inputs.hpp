@@ -17,6 +17,8 @@ namespace echelon {
 [[nodiscard]] Result<Samples> samples_of(const PlanFile& plan, const RunSettings& settings);
 /// The longest wait of a rank: that of the settings, or 20 predicted steps, at least a minute.
 [[nodiscard]] Seconds timeout_of(const PlanFile& plan, const RunSettings& settings);
+/// … before the first step, if that is longer.
+[[nodiscard]] Seconds start_up_of(const RunSettings& settings);
 /// The same after a measured step: that of the settings, or 10 such steps. It only raises the first
 /// one: predictions of other machines, or under load, may be far too short.
 [[nodiscard]] Seconds timeout_after(const RunSettings& settings, Seconds step);

@@ -62,7 +62,7 @@ ZeroGroups zero_groups_of(World& world, int rank, const ParallelPlan& plan, cons
   if (plan.zero == 0) return s;
   s.reduce_shards = &world.at(rank, GroupRole::shard_reduce);
   s.gather_shards = &world.at(rank, GroupRole::shard_gather);
-  s.step_shards = &world.at(rank, GroupRole::shard_compute);
+  if (plan.zero == 3) s.step_shards = &world.at(rank, GroupRole::shard_compute);
   return s;
 }
 

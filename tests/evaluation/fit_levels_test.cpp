@@ -22,6 +22,7 @@ std::vector<Observation> foundry_runs(double factor, bool several_publishers) {
                     .framework = "llm-foundry",
                     .source = "mosaic",
                     .publisher = several_publishers ? std::to_string(out.size()) : "one",
+                    .other = "",
                     .cost_model = CostModel(run.model, run.job, run.cluster, run.framework, prior),
                     .plan = run.plan,
                     .sharding = sharding_of(run.plan),

@@ -131,7 +131,7 @@ class GpuDay(unittest.TestCase):
         self.assertEqual(parts["PyTorch tiny, 16 tokens"]["result"]["torch"], "9.9")
         zeros = list(parts["experiment: products of zeros"]["result"].values())[0]
         self.assertEqual(sorted(zeros), ["numbers_seconds", "zeros_seconds"])
-        self.assertEqual(sorted(parts["experiment: a call of NCCL"]["result"]),
+        self.assertEqual(sorted(parts["experiment: a message of NCCL"]["result"]),
                          ["blocking_seconds", "nonblocking_seconds"])
         for how in ("nonblocking", "blocking", "not split"):
             trained = parts["experiment: tp 2, communicators " + how]["result"]
@@ -150,16 +150,8 @@ class GpuDay(unittest.TestCase):
             shutil.copytree(os.path.join(ROOT, path), os.path.join(root, path))
         refused = shell(SCRIPT, "publish", self.place("whole.json"))
         self.assertIn("found figures of emulated GPUs", refused.stderr)
-        self.parts(document)["calibration"]["result"]["gpu"]["name"] = "NVIDIA H200"
-        given = self.place("given.json")
-        with open(given, "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        texts = []
-        for _ in range(2):  # the second time changes nothing
-            done = shell(SCRIPT, "publish", given, "--root", root, "--no-page")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            texts.append({path: content_of(os.path.join(root, path)) for path in
-                          ("docs/cuda.md", "README.md", "tests/validation/runs.csv")})
+        # The second time changes nothing.
+        texts = [self.published(root, document, "NVIDIA H200") for _ in range(2)]
         self.assertEqual(texts[0], texts[1])
         page = texts[0]["docs/cuda.md"]
         self.assertIn("On **NVIDIA H200**", page)
@@ -174,6 +166,43 @@ class GpuDay(unittest.TestCase):
         self.assertEqual((rates["name"], rates["gpu"]), ("hopper-echelon", "hopper"))
         self.check_calibration(root)
         self.assertTrue(rates["fitted_to"].startswith("scripts/gpu_day.sh on NVIDIA H200"))
+        self.publish_another(root, document, texts[0])
+
+    def published(self, root, document, gpu, *flags):
+        """As figures of this GPU; what the files that are written to are then."""
+        self.parts(document)["calibration"]["result"]["gpu"]["name"] = gpu
+        given = self.place("given.json")
+        with open(given, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        done = shell(SCRIPT, "publish", given, "--root", root, "--no-page", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {path: content_of(os.path.join(root, path)) for path in
+                ("docs/cuda.md", "README.md", "tests/validation/runs.csv",
+                 "costmodel/catalog/calibrations/hopper-echelon.json")}
+
+    def publish_another(self, root, document, before):
+        """An H100 is added to the H200, and does not take over the family's rates."""
+        theirs = self.parts(document)["PyTorch tiny, 16 tokens"]["result"]
+        theirs["microbatch"] = 7
+        texts = [self.published(root, document, "NVIDIA H100 80GB HBM3") for _ in range(2)]
+        self.assertEqual(texts[0], texts[1])
+        for path in ("docs/cuda.md", "README.md"):
+            for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+                self.assertEqual(texts[0][path].count(f"<!-- gpu: {name} -->"), 1)
+            added = texts[0][path].index("<!-- gpu: NVIDIA H100 80GB HBM3 -->")
+            self.assertEqual(before[path][:added - 1], texts[0][path][:added - 1])
+        self.assertIn("(9.9, microbatch 7 instead of 2)", texts[0]["docs/cuda.md"])
+        runs = "tests/validation/runs.csv"
+        self.assertTrue(texts[0][runs].startswith(before[runs]))
+        self.assertIn(",H100-SXM5-80GB,", texts[0][runs][len(before[runs]):])
+        rates = "costmodel/catalog/calibrations/hopper-echelon.json"
+        self.assertEqual(texts[0][rates], before[rates])
+        replaced = self.published(root, document, "NVIDIA H100 80GB HBM3", "--rates")[rates]
+        self.assertIn('"fitted_to": "scripts/gpu_day.sh on NVIDIA H100 80GB HBM3, ', replaced)
+        # A day on which nothing was trained loses no row.
+        self.parts(document)["train tiny, 16 tokens"]["status"] = "failed"
+        untrained = self.published(root, document, "NVIDIA H100 80GB HBM3")
+        self.assertEqual(untrained[runs], texts[0][runs])
 
     def check_calibration(self, root):
         """`plan` reads the file, and scripts/calibrations.sh would keep it."""
@@ -207,9 +236,17 @@ class GpuDay(unittest.TestCase):
         tree = self.place("broken")
         shutil.copytree(self.tree, tree)
         programs = os.path.join(tree, "programs")
-        if not os.path.isdir(programs):
-            shutil.unpack_archive(os.path.join(tree, "programs.tar.gz"), programs)
-        write_program(programs + "/tests", "cuda_kernels_tests", "#!/bin/sh\necho no >&2\nexit 3\n")
+        # An archive that was packed again replaces what an earlier one left.
+        write_program(programs + "/cli", "plan", "#!/bin/sh\nexit 77\n")
+        write_program(programs, "archive.sha256", "another")
+        self.run_day("unpacked", "--budget", "0", tree=tree)
+        with open(programs + "/cli/plan", "rb") as file:
+            self.assertEqual(file.read(4), b"\x7fELF")
+        write_program(programs + "/tests", "cuda_kernels_tests", "#!/bin/sh\n"
+                      "printf '\\nSKIPPED: another: no reason\\n'\necho no >&2\nexit 3\n")
+        tools = self.place("refusing")
+        write_program(tools, "compute-sanitizer", "#!/bin/sh\necho Device not supported\nexit 1\n")
+
         write_program(programs + "/tests", "cuda_backend_tests", "#!/bin/sh\nsleep 600 & wait\n")
         # The plugin asks for a library that is nowhere.
         plugin = programs + "/cli/echelon_cuda.so"
@@ -220,11 +257,13 @@ class GpuDay(unittest.TestCase):
         with open(plugin, "wb") as file:
             file.write(content.replace(b"\0libfmt.so.", b"\0libfxt.so."))
         ended, document = self.run_day("broken", "--limit", "tests: cuda:backend on a GPU=3",
-                                       tree=tree)
+                                       tree=tree, PATH=tools + ":" + os.environ["PATH"])
         parts = self.parts(document)
         told = {name: (parts[name]["status"], parts[name]["reason"]) for name in parts}
         status, reason = told["tests: cuda:kernels on a GPU"]
         self.assertEqual((status, reason[-2:]), ("failed", "no"))
+        self.assertEqual(told["sanitizer"][0], "missing")
+        self.assertIn("Device not supported", told["sanitizer"][1])
         status, reason = told["tests: cuda:backend on a GPU"]
         self.assertEqual(status, "timed out")
         self.assertIn("killed: it had not ended within its limit", reason)
@@ -265,6 +304,27 @@ class GpuDay(unittest.TestCase):
         kernels = self.parts(document)["tests: cuda:kernels on a GPU"]
         self.assertEqual(kernels["status"], "missing")
         self.assertIn("SKIPPED: cuda:kernels on a GPU: no GPU", kernels["reason"])
+
+    def test_8_libraries_of_the_wheels_come_before_those_of_the_toolkit(self):
+        sys.path.insert(0, os.path.join(ROOT, "bench", "gpu"))
+        import parts
+        wheels = [self.place("venv", "site-packages", "nvidia", each, "lib")
+                  for each in ("cu13", "cudnn", "nccl")]
+        for each in (*wheels, self.place("toolkit-1.2", "lib64")):
+            os.makedirs(each)
+        write_program(self.place(), "python-of-wheels",
+                      f"#!/bin/sh\nprintf '\\n/nowhere\\n{self.place('venv', 'site-packages')}\\n'\n")
+        parts.NVIDIA_FOLDERS = (self.place("toolkit-*", "lib64"), self.place("nowhere"))
+        self.assertEqual(parts.nvidia_folders(self.place("python-of-wheels")),
+                         [*wheels, self.place("toolkit-1.2", "lib64")])
+        # Of several Pythons the first one with PyTorch.
+        write_program(self.place("first"), "python3", "#!/bin/sh\nexit 1\n")
+        write_program(self.place("second", ".venv", "bin"), "python3", "#!/bin/sh\nexit 0\n")
+        parts.OTHER_PYTHONS = (self.place("*", ".venv", "bin", "python3"),)
+        known = os.environ["PATH"]
+        os.environ["PATH"] = self.place("first")
+        self.assertEqual(parts.python_with_torch(), self.place("second", ".venv", "bin", "python3"))
+        os.environ["PATH"] = known
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@
 namespace echelon::cuda {
 namespace {
 
-/// The value of ECHELON_DETERMINISTIC.
-
 bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
 }  // namespace

@@ -92,16 +92,20 @@ bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRo
 namespace {
 
 /// The role of which a role's groups are split off, so that all members of that one's groups take
-/// part: the role's groups divide them.
-GroupRole parent_of(GroupRole role) {
-  return role == GroupRole::kv_replicas ? GroupRole::tp : GroupRole::norm;
+/// part: the role's groups divide them. Nothing: of the communicator of all ranks that is for this
+/// alone.
+///
+/// NCCL executes the calls of all communicators that share resources one after the other, and a
+/// communicator shares them with all that are split off it or with none. So these are of one
+/// stream, where that costs nothing. Sources: ncclLaunchPrepare in NCCL's src/enqueue.cc;
+/// ncclCommInitChildComm in src/init.cc, which reads the parent's splitShare.
+std::optional<GroupRole> parent_of(GroupRole role) {
+  if (role == GroupRole::kv_replicas) return GroupRole::tp;
+  if (role != GroupRole::norm && queue_of(role) == queue_of(GroupRole::norm))
+    return GroupRole::norm;
+  return {};
 }
-
-/// NCCL executes the calls of all communicators that share resources one after the other. Those of
-/// one stream lose nothing by it. Source: ncclLaunchPrepare in NCCL's src/enqueue.cc.
-bool shares_with(GroupRole role, GroupRole parent) {
-  return queue_of(role) == queue_of(parent) && is_beside(role) == is_beside(parent);
-}
+bool has_children(GroupRole role) { return role == GroupRole::norm || role == GroupRole::tp; }
 
 /// Collectives of data-parallel ranks run beside the kernels of the compute queue, and take
 /// multiprocessors from them: at most so many. Half of NCCL's own limit on Hopper (32); not
@@ -137,6 +141,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
   }
   for (const int rank : local_ranks()) {
     ends_[rank];
+    roots_[rank];
     taken_[rank];
   }
   make_solo_and_shared();
@@ -209,8 +214,14 @@ CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
 }
 
 /// Roles in the same order on all ranks, so that no two wait for each other in different roles;
-/// first the one of all ranks, off which others are split.
+/// first those off which others are split.
 void CudaWorld::join(int rank, const Ids& ids) {
+  if (nccl_use_.split) {
+    Group all = groups_[index_of(GroupRole::norm)].front();
+    all.name = "all (split)";
+    const NcclId& id = ids.all[Ids::place(all.rank(0), index_of(GroupRole::norm))];
+    roots_.at(rank) = nccl_.join(all, rank, id, stream_of_(rank, GroupRole::norm));
+  }
   join_role(rank, GroupRole::norm, ids);
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     const auto which = static_cast<GroupRole>(role);
@@ -224,20 +235,19 @@ void CudaWorld::join_role(int rank, GroupRole role, const Ids& ids) {
     return;
   const auto [group, member] = place_of(groups, rank);
   const bool alone = group->size() == 1;
-  NcclLimits limits;
-  if (is_data_parallel(role)) limits.max_ctas = kMaxCtas;
+  const NcclLimits limits{.max_ctas = is_data_parallel(role) ? kMaxCtas : 0,
+                          .shares = nccl_use_.split && has_children(role)};
   std::unique_ptr<Communicator>& end = ends_.at(rank)[index_of(role)];
   const Stream stream = stream_of_(rank, role);
-  if (role == GroupRole::norm || !nccl_use_.split) {
+  if (!nccl_use_.split) {
     if (alone) return;
     end = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), index_of(role))], stream,
                      limits);
     return;
   }
-  const GroupRole from = parent_of(role);
-  Communicator& parent = at(rank, from);
+  const std::optional<GroupRole> from = parent_of(role);
+  Communicator& parent = from ? at(rank, *from) : *roots_.at(rank);
   if (parent.size() == 1) return;  // of a group of one, which has no communicator
-  limits.shares = shares_with(role, from);
   const int number = static_cast<int>(group - groups.data());
   std::unique_ptr<Communicator> made =
       nccl_.split(parent, alone ? nullptr : group, number, member, stream, limits);

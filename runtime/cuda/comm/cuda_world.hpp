@@ -29,9 +29,9 @@ struct CudaWorldOptions {
 /// GroupRole::control communicates between hosts; the other roles use GPU memory and streams:
 /// through NCCL if each rank has a GPU of its own, through the shared memory if all ranks are on
 /// one GPU. All communicators that the plan uses (is_used) are created here and used once, so that
-/// their memory is allocated before the first step. Those of NCCL are split off the one of all
-/// ranks (off the tensor-parallel one if they divide it), and share its resources if they have its
-/// stream.
+/// their memory is allocated before the first step. Those of NCCL are split off one of all ranks;
+/// those of the reduce queue off the one for norms, and those of key-value replicas off the
+/// tensor-parallel one, whose stream they have and whose resources they share.
 class CudaWorld final : public World {
  public:
   /// The stream on which the communicators of a role are enqueued.
@@ -84,8 +84,9 @@ class CudaWorld final : public World {
   std::array<std::vector<Group>, kGroupRoles> groups_;  ///< of lines in use
   NcclUse nccl_use_;
   Nccl nccl_;
-  std::map<int, Ends> ends_;    ///< by local rank
-  std::map<int, Bytes> taken_;  ///< the same
+  std::map<int, std::unique_ptr<Communicator>> roots_;  ///< by local rank; only to be split
+  std::map<int, Ends> ends_;                            ///< by local rank
+  std::map<int, Bytes> taken_;                          ///< the same
 };
 
 }  // namespace echelon::cuda

@@ -33,7 +33,7 @@ struct NcclUse {
 /// Of a communicator.
 struct NcclLimits {
   int max_ctas = 0;     ///< thread blocks of a call; 0: NCCL's choice
-  bool shares = false;  ///< buffers and internal stream of the communicator it is split off
+  bool shares = false;  ///< buffers and internal stream with those that are split off it
 };
 
 /// Communicators between GPUs, one member per GPU, and their lifetime. No call of NCCL holds up a

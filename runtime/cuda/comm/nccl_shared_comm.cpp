@@ -144,8 +144,10 @@ void Nccl::SharedComm::join(int member, const NcclId& id, const NcclLimits& limi
   await_made(result, "joining");
 }
 
-/// NCCL fills in the new communicator when the old one's split is over. Source: PyTorch,
-/// torch/csrc/distributed/c10d/NCCLUtils.cpp, NCCLComm::split; NCCL issue 1472.
+/// NCCL fills in the new communicator when the old one's split is over. Until then the old one is
+/// in progress, although a nonblocking call returns success (ncclCommSplit in src/init.cc of 2.18
+/// to 2.30). Sources besides: PyTorch, torch/csrc/distributed/c10d/NCCLUtils.cpp, NCCLComm::split;
+/// NCCL issue 1472.
 void Nccl::SharedComm::split(SharedComm& parent, const std::shared_ptr<SharedComm>& made,
                              int number, int member, const NcclLimits& limits) {
   SharedComm& named = made ? *made : parent;
@@ -170,7 +172,7 @@ void Nccl::SharedComm::split(SharedComm& parent, const std::shared_ptr<SharedCom
     if (parent.comm_ == nullptr) throw parent.given_up();
     return call();
   }();
-  parent.await_result(result, what);
+  parent.await_result(parent.blocking_ || is_error(result) ? result : ncclInProgress, what);
   if (made) made->await_made(parent.blocking_ ? ncclSuccess : ncclInProgress, what);
 }
 

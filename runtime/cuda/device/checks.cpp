@@ -16,6 +16,8 @@ namespace {
 /// would meet them too, and a launcher should take the node out of service.
 /// Source: driver_types.h of CUDA, comments on cudaError.
 bool is_of_the_device(cudaError_t status) {
+  constexpr int kContained = 226;  // cudaErrorContained, of NVLink or memory; CUDA 12.0 has none
+  if (status == kContained) return true;
   switch (status) {
     case cudaErrorDevicesUnavailable:
     case cudaErrorECCUncorrectable:

@@ -203,6 +203,10 @@ Gemm::Made& Gemm::made(const Product& p) {
           "describe a product");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
+  // Sums of parts of the depth stay in fp32, which an fp32 result is in any form.
+  const std::uint32_t reductions =
+      p.wide ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   const auto alignment = static_cast<std::uint32_t>(p.alignment);
   for (const auto which :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

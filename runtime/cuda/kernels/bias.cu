@@ -22,11 +22,11 @@ __global__ void add_to_rows(T* x, const T* y, std::int64_t width, int samples) {
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   const std::int64_t from = samples == 0 ? 0 : row / samples * width;
-  Pack<n> a = load<n, vectorized>(x + row * width + i, width - i);
-  const Pack<n> b = load<n, vectorized>(y + from + i, width - i);
+  Pack<n> a = load_in_row<n, vectorized>(x + row * width + i, width - i);
+  const Pack<n> b = load_in_row<n, vectorized>(y + from + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) a.at[j] += b.at[j];
-  store<n, vectorized>(x + row * width + i, a, width - i);
+  store_in_row<n, vectorized>(x + row * width + i, a, width - i);
 }
 
 template <class T>
@@ -54,15 +54,14 @@ __global__ void sum_part(const T* dy, float* out, std::int64_t rows, std::int64_
   Pack<n> sums{};
   if (i < width) {
     for (std::int64_t r = begin + threadIdx.y; r < end; r += kRowsOfBlock) {
-      const Pack<n> d = load<n, vectorized>(dy + r * width + i, width - i);
+      const Pack<n> d = load_in_row<n, vectorized>(dy + r * width + i, width - i);
 #pragma unroll
       for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
     }
   }
   sum_of_rows(sums, memory);
   if (threadIdx.y != 0 || i >= width) return;
-  float* const to = out + blockIdx.y * width + i;
-  for (int j = 0; j < n && j < width - i; ++j) to[j] = sums.at[j];
+  store_in_row<n, vectorized>(out + blockIdx.y * width + i, sums, width - i);
 }
 
 /// One thread for n columns of a position. dpositions[p] += Σ over its samples of dy.
@@ -73,13 +72,14 @@ __global__ void sum_samples(const T* dy, float* dpositions, std::int64_t width, 
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   float* const to = dpositions + position * width + i;
-  Pack<n> sums = load<n, vectorized>(to, width - i);
+  Pack<n> sums = load_in_row<n, vectorized>(to, width - i);
   for (int s = 0; s < samples; ++s) {
-    const Pack<n> d = load<n, vectorized>(dy + (position * samples + s) * width + i, width - i);
+    const Pack<n> d =
+        load_in_row<n, vectorized>(dy + (position * samples + s) * width + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
   }
-  store<n, vectorized>(to, sums, width - i);
+  store_in_row<n, vectorized>(to, sums, width - i);
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ void bias_gradient(Stream stream, const T* dy, float* dbias, float* workspace, s
   const std::int64_t part = ceil_div(rows, parts);
   const dim3 threads(kColumnsOfBlock, kRowsOfBlock);
   const std::size_t shared = kColumnsOfBlock * kRowsOfBlock * n * sizeof(float);
-  with_flag(aligned(dy) && width % n == 0, [&](auto vectorized) {
+  with_flag(aligned(dy, workspace) && width % n == 0, [&](auto vectorized) {
     launch<sum_part<D, vectorized.value>>(
         stream, grid_of(ceil_div(width, kColumnsOfBlock * n), parts), threads, shared,
         on_device(dy), workspace, rows, width, part);

@@ -2,12 +2,13 @@
 // into a workspace [parts, width], then `add_parts` adds those, in a fixed order.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {
 
-/// A block of the second step, and of sums over columns in general: 32 adjacent columns (or vectors
-/// of them), 8 rows at a time.
+/// A block of sums over columns: 32 adjacent ones (or vectors of them), 8 rows at a time.
 inline constexpr unsigned kColumnsOfBlock = 32;
 inline constexpr unsigned kRowsOfBlock = 8;
 
@@ -31,28 +32,46 @@ __device__ __forceinline__ void sum_of_rows(Pack<n>& sums, const Shared<float>& 
   }
 }
 
-/// out[c] += Σ over parts of workspace[part, c].
+/// Rows of threads of a block of `add_parts`, at most: as many as its columns.
+inline constexpr std::int64_t kPartsOfBlock = 32;
+
+/// out[c] += Σ over parts of workspace[part, c]; blocks with y = 1 add the `parts` behind to
+/// `other`.
 template <class Out>
-__global__ void add_parts(const float* workspace, std::int64_t parts, std::int64_t width,
-                          Out* out) {
+__global__ void add_parts(const float* workspace, std::int64_t parts, std::int64_t width, Out* out,
+                          Out* other) {
   SharedMemory shared;
-  const auto memory = shared.allocate<float>(kColumnsOfBlock * kRowsOfBlock);
-  const std::int64_t column = std::int64_t{blockIdx.x} * kColumnsOfBlock + threadIdx.x;
-  Pack<1> sum{};
+  constexpr int kStride = kColumnsOfBlock + 1;  // threads of a warp read from different banks
+  const auto memory = shared.allocate<float>(blockDim.y * kStride);
+  if (blockIdx.y == 1) {
+    workspace += parts * width;
+    out = other;
+  }
+  const std::int64_t first = std::int64_t{blockIdx.x} * kColumnsOfBlock;
+  const std::int64_t column = first + threadIdx.x;
+  float sum = 0;
   if (column < width) {
-    for (std::int64_t part = threadIdx.y; part < parts; part += kRowsOfBlock) {
-      sum.at[0] += workspace[part * width + column];
+#pragma unroll 4
+    for (std::int64_t part = threadIdx.y; part < parts; part += blockDim.y) {
+      sum += workspace[part * width + column];
     }
   }
-  sum_of_rows(sum, memory);
-  if (threadIdx.y == 0 && column < width) out[column] += sum.at[0];
+  memory.write(threadIdx.y * kStride + threadIdx.x, sum);
+  __syncthreads();
+  for (unsigned i = threadIdx.y; i < kColumnsOfBlock; i += blockDim.y) {  // a warp: a column
+    sum = warp_sum(threadIdx.x < blockDim.y ? memory.read(threadIdx.x * kStride + i) : 0.0F);
+    if (threadIdx.x == 0 && first + i < width) out[first + i] += sum;
+  }
 }
 
+/// With `other`, the workspace has as many parts for it behind those of `out`.
 inline void launch_add_parts(Stream stream, const float* workspace, std::int64_t parts,
-                             std::int64_t width, float* out) {
+                             std::int64_t width, float* out, float* other = nullptr) {
+  const auto rows = static_cast<unsigned>(std::min(parts, kPartsOfBlock));
   launch<add_parts<float>>(
-      stream, grid_of(ceil_div(width, kColumnsOfBlock)), dim3(kColumnsOfBlock, kRowsOfBlock),
-      kColumnsOfBlock * kRowsOfBlock * sizeof(float), workspace, parts, width, out);
+      stream, grid_of(ceil_div(width, kColumnsOfBlock), other == nullptr ? 1 : 2),
+      dim3(kColumnsOfBlock, rows), rows * (kColumnsOfBlock + 1) * sizeof(float), workspace, parts,
+      width, out, other);
 }
 
 }  // namespace echelon::cuda

@@ -48,6 +48,28 @@ __device__ __forceinline__ T from_float(float x) {
   }
 }
 
+/// 2^x, by one instruction: numbers below the normal ones are taken, and given, as 0.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+/// 1/x to within a unit in the last place, by one instruction; 0 beyond 2^126.
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1 / x;
+#endif
+}
+
 /// T per 16-byte access of a thread.
 template <class T>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(T));
@@ -117,6 +139,44 @@ __device__ __forceinline__ void store(T* x, const Pack<n>& pack, std::int64_t le
       if (i < left) x[i] = from_float<T>(pack.at[i]);
     }
   }
+}
+
+/// The same within rows, which with `vectorized` consist of whole packs: `left` is at least 1.
+template <int n, bool vectorized, class T>
+__device__ __forceinline__ Pack<n> load_in_row(const T* x, std::int64_t left) {
+  return load<n, vectorized>(x, vectorized ? n : left);
+}
+template <int n, bool vectorized, class T>
+__device__ __forceinline__ void store_in_row(T* x, const Pack<n>& pack, std::int64_t left) {
+  store<n, vectorized>(x, pack, vectorized ? n : left);
+}
+
+/// A pack of a row in as many registers as it takes in memory.
+template <class T>
+struct Held {
+  uint4 bits;
+
+  __device__ __forceinline__ Pack<kPack<T>> numbers() const {
+    T values[kPack<T>];
+    std::memcpy(values, &bits, 16);
+    Pack<kPack<T>> pack;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) pack.at[i] = to_float(values[i]);
+    return pack;
+  }
+};
+template <bool vectorized, class T>
+__device__ __forceinline__ Held<T> hold(const T* x, std::int64_t left) {
+  Held<T> held;
+  if constexpr (vectorized) {
+    held.bits = load_bits<uint4>(x);
+  } else {
+    T values[kPack<T>];
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) values[i] = i < left ? x[i] : from_float<T>(0);
+    std::memcpy(&held.bits, values, 16);
+  }
+  return held;
 }
 
 /// The same in shared memory, where whole groups always fit and are aligned to 16 bytes.

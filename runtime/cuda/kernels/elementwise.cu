@@ -12,93 +12,106 @@ constexpr float kGeluScale =
     static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // 2·√(2/π)
 constexpr float kGeluCube = 0.044715F;
 
-/// gelu(x) = x/2·(1 + tanh(u)) = x / (1 + e^(−2u)), u = √(2/π)·(x + 0.044715·x³).
+struct Activated {
+  float value;
+  float slope;
+};
+
+/// x·s with s = 1/(1 + e^(−u)), and its slope s + x·s·(1 − s)·steep where u' = steep. Of a steep
+/// and large u nothing may be left of 1 − s that is not a rounding error: both factors come from
+/// e^(−|u|).
+__device__ __forceinline__ Activated by_sigmoid(float x, float u, float steep) {
+  const float e = expf(-fabsf(u));
+  const float larger = reciprocal(1 + e);
+  const float smaller = e * larger;
+  const float s = u >= 0 ? larger : smaller;
+  return {x * s, s + x * (larger * smaller) * steep};
+}
+
+/// gelu(x) = x/2·(1 + tanh(u/2)) = x / (1 + e^(−u)), u = 2·√(2/π)·(x + 0.044715·x³).
 /// Source: arXiv 1606.08415, section 2.
-__device__ __forceinline__ float activated(Activation kind, float x) {
-  switch (kind) {
-    case Activation::gelu: return x / (1 + expf(-kGeluScale * (x + kGeluCube * x * x * x)));
-    case Activation::silu: return x / (1 + expf(-x));
-    case Activation::relu: return x < 0 ? 0.0F : x;
-    case Activation::squared_relu: return x < 0 ? 0.0F : x * x;
+template <Activation kind>
+__device__ __forceinline__ Activated activated(float x) {
+  if constexpr (kind == Activation::gelu) {
+    const float square = x * x;
+    return by_sigmoid(x, kGeluScale * (x + kGeluCube * square * x),
+                      kGeluScale * (1 + 3 * kGeluCube * square));
+  } else if constexpr (kind == Activation::silu) {
+    return by_sigmoid(x, x, 1);
+  } else if constexpr (kind == Activation::relu) {
+    return {x < 0 ? 0.0F : x, x > 0 ? 1.0F : x <= 0 ? 0.0F : x};
+  } else {
+    static_assert(kind == Activation::squared_relu);
+    return {x < 0 ? 0.0F : x * x, x < 0 ? 0.0F : 2 * x};
   }
-  return x;
 }
 
-/// s + x·s·(1 − s)·steep with s = 1/(1 + e^(−u)), u' = steep.
-__device__ __forceinline__ float sigmoid_slope(float x, float u, float steep) {
-  const float s = 1 / (1 + expf(-u));
-  return s + x * (s * (1 - s)) * steep;
-}
-
-__device__ __forceinline__ float slope(Activation kind, float x) {
+/// `run` with the kind as a constant.
+template <class Run>
+void with_kind(Activation kind, const Run& run) {
+  using enum Activation;
   switch (kind) {
-    case Activation::gelu: {
-      const float square = x * x;
-      return sigmoid_slope(x, kGeluScale * (x + kGeluCube * square * x),
-                           kGeluScale * (1 + 3 * kGeluCube * square));
-    }
-    case Activation::silu: return sigmoid_slope(x, x, 1);
-    case Activation::relu: return x > 0 ? 1.0F : x <= 0 ? 0.0F : x;
-    case Activation::squared_relu: return x < 0 ? 0.0F : 2 * x;
+    case gelu: return run(std::integral_constant<Activation, gelu>{});
+    case silu: return run(std::integral_constant<Activation, silu>{});
+    case relu: return run(std::integral_constant<Activation, relu>{});
+    case squared_relu: return run(std::integral_constant<Activation, squared_relu>{});
   }
-  return x;
 }
 
-template <class T, bool vectorized>
-__global__ void activate(Activation kind, const T* x, T* y, std::int64_t count) {
+template <Activation kind, class T, bool vectorized>
+__global__ void activate(const T* x, T* y, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
   Pack<n> v = load<n, vectorized>(x + i, count - i);
 #pragma unroll
-  for (int j = 0; j < n; ++j) v.at[j] = activated(kind, v.at[j]);
+  for (int j = 0; j < n; ++j) v.at[j] = activated<kind>(v.at[j]).value;
   store<n, vectorized>(y + i, v, count - i);
 }
 
-template <class T, bool vectorized>
-__global__ void activate_backward(Activation kind, const T* x, const T* dy, T* dx,
-                                  std::int64_t count) {
+template <Activation kind, class T, bool vectorized>
+__global__ void activate_backward(const T* x, const T* dy, T* dx, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
   const Pack<n> v = load<n, vectorized>(x + i, count - i);
   Pack<n> d = load<n, vectorized>(dy + i, count - i);
 #pragma unroll
-  for (int j = 0; j < n; ++j) d.at[j] *= slope(kind, v.at[j]);
+  for (int j = 0; j < n; ++j) d.at[j] *= activated<kind>(v.at[j]).slope;
   store<n, vectorized>(dx + i, d, count - i);
 }
 
 /// Block x: a row; y: a part of its columns.
-template <class T, bool vectorized>
-__global__ void gate(Activation kind, const T* x, T* y, std::int64_t width) {
+template <Activation kind, class T, bool vectorized>
+__global__ void gate(const T* x, T* y, std::int64_t width) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  const Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
-  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> g = load_in_row<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load_in_row<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
 #pragma unroll
-  for (int j = 0; j < n; ++j) u.at[j] *= activated(kind, g.at[j]);
-  store<n, vectorized>(y + row * width + i, u, width - i);
+  for (int j = 0; j < n; ++j) u.at[j] *= activated<kind>(g.at[j]).value;
+  store_in_row<n, vectorized>(y + row * width + i, u, width - i);
 }
 
-template <class T, bool vectorized>
-__global__ void gate_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t width) {
+template <Activation kind, class T, bool vectorized>
+__global__ void gate_backward(const T* x, const T* dy, T* dx, std::int64_t width) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
-  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
-  const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
+  Pack<n> g = load_in_row<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load_in_row<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> d = load_in_row<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) {
-    const float value = g.at[j];
-    g.at[j] = d.at[j] * u.at[j] * slope(kind, value);
-    u.at[j] = d.at[j] * activated(kind, value);
+    const Activated a = activated<kind>(g.at[j]);
+    g.at[j] = d.at[j] * u.at[j] * a.slope;
+    u.at[j] = d.at[j] * a.value;
   }
-  store<n, vectorized>(dx + 2 * row * width + i, g, width - i);
-  store<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
+  store_in_row<n, vectorized>(dx + 2 * row * width + i, g, width - i);
+  store_in_row<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
 }
 
 template <class T, bool vectorized>
@@ -140,9 +153,11 @@ template <class T>
 void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
-  with_flag(aligned(x, y), [&](auto vectorized) {
-    launch<activate<D, vectorized.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
-                                          on_device(y), count);
+  with_kind(kind, [&](auto constant) {
+    with_flag(aligned(x, y), [&](auto vectorized) {
+      launch<activate<constant.value, D, vectorized.value>>(stream, blocks, kThreads, 0,
+                                                            on_device(x), on_device(y), count);
+    });
   });
 }
 
@@ -151,9 +166,11 @@ void activation_backward(Stream stream, Activation kind, const T* x, const T* dy
                          std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
-  with_flag(aligned(x, dy, dx), [&](auto vectorized) {
-    launch<activate_backward<D, vectorized.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
-                                                   on_device(dy), on_device(dx), count);
+  with_kind(kind, [&](auto constant) {
+    with_flag(aligned(x, dy, dx), [&](auto vectorized) {
+      launch<activate_backward<constant.value, D, vectorized.value>>(
+          stream, blocks, kThreads, 0, on_device(x), on_device(dy), on_device(dx), count);
+    });
   });
 }
 
@@ -162,9 +179,11 @@ void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_
                    std::int64_t width) {
   using D = typename OnDevice<T>::Type;
   const RowBlocks at(rows, width, kPack<D>);
-  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto vectorized) {
-    launch<gate<D, vectorized.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
-                                      on_device(y), width);
+  with_kind(kind, [&](auto constant) {
+    with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto vectorized) {
+      launch<gate<constant.value, D, vectorized.value>>(stream, at.blocks, at.threads, 0,
+                                                        on_device(x), on_device(y), width);
+    });
   });
 }
 
@@ -173,9 +192,11 @@ void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* 
                     std::int64_t rows, std::int64_t width) {
   using D = typename OnDevice<T>::Type;
   const RowBlocks at(rows, width, kPack<D>);
-  with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto vectorized) {
-    launch<gate_backward<D, vectorized.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
-                                               on_device(dy), on_device(dx), width);
+  with_kind(kind, [&](auto constant) {
+    with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto vectorized) {
+      launch<gate_backward<constant.value, D, vectorized.value>>(
+          stream, at.blocks, at.threads, 0, on_device(x), on_device(dy), on_device(dx), width);
+    });
   });
 }
 

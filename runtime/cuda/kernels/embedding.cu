@@ -21,8 +21,9 @@ __global__ void embed(const std::int32_t* tokens, const T* weight, T* y, std::in
   if (i >= width) return;
   const std::int64_t token = tokens[row] - first;
   Pack<n> v{};
-  if (token >= 0 && token < count) v = load<n, vectorized>(weight + token * width + i, width - i);
-  store<n, vectorized>(y + row * width + i, v, width - i);
+  if (token >= 0 && token < count)
+    v = load_in_row<n, vectorized>(weight + token * width + i, width - i);
+  store_in_row<n, vectorized>(y + row * width + i, v, width - i);
 }
 
 /// Block x: every so many distinct tokens; y: a part of the columns. Adds up the rows with a token,
@@ -44,7 +45,7 @@ __global__ void add_token_rows(const std::int32_t* tokens, const std::int32_t* t
     Pack<n> sums{};
     if (i < width) {
       for (std::int64_t at = begins[each] + threadIdx.y; at < end; at += kRowsOfBlock) {
-        const Pack<n> d = load<n, vectorized>(dy + sorted[at] * width + i, width - i);
+        const Pack<n> d = load_in_row<n, vectorized>(dy + sorted[at] * width + i, width - i);
 #pragma unroll
         for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
       }
@@ -52,10 +53,10 @@ __global__ void add_token_rows(const std::int32_t* tokens, const std::int32_t* t
     sum_of_rows(sums, memory);
     if (threadIdx.y == 0 && i < width) {
       float* const to = dweight + token * width + i;
-      Pack<n> sum = load<n, vectorized>(to, width - i);
+      Pack<n> sum = load_in_row<n, vectorized>(to, width - i);
 #pragma unroll
       for (int j = 0; j < n; ++j) sum.at[j] += sums.at[j];
-      store<n, vectorized>(to, sum, width - i);
+      store_in_row<n, vectorized>(to, sum, width - i);
     }
     __syncthreads();  // the next token's sums take the same memory
   }

@@ -10,23 +10,34 @@ constexpr int kScaleThreads = 256;
 constexpr float kLog2E = 1.44269504F;
 constexpr float kNoLogit = -INFINITY;
 
-/// e^(x − max) as a power of two, which is one instruction.
-__device__ __forceinline__ float exp_less(float x, float max) { return exp2f((x - max) * kLog2E); }
+/// e^(x − max) as a power of two.
+__device__ __forceinline__ float exp_less(float x, float max) {
+  return power_of_two((x - max) * kLog2E);
+}
 
 /// The state of a row so far: the largest logit, and Σ exp(logit − largest).
 struct Softmax {
   float largest = kNoLogit;
   float sum = 0;
 
+  /// What exponents are relative to: minus infinity has probability zero, even if no other logit
+  /// was seen.
+  __device__ float origin() const { return largest == kNoLogit ? 0.0F : largest; }
   __device__ void raise(float larger) {
-    if (larger > largest) {
-      sum *= exp_less(largest, larger);
-      largest = larger;
-    }
+    const float before = largest;
+    largest = fmaxf(largest, larger);
+    sum *= exp_less(before, origin());
   }
-  /// `x` is not larger than the largest, or NaN. Minus infinity has probability zero, even if no
-  /// other logit was seen.
-  __device__ void take_in(float x) { sum += x == kNoLogit ? 0.0F : exp_less(x, largest); }
+  template <int n>
+  __device__ void take_in(const Pack<n>& logits) {
+    float larger = logits.at[0];
+#pragma unroll
+    for (int j = 1; j < n; ++j) larger = fmaxf(larger, logits.at[j]);
+    raise(larger);
+    const float from = origin();
+#pragma unroll
+    for (int j = 0; j < n; ++j) sum += exp_less(logits.at[j], from);
+  }
 };
 
 /// NaN is ignored: its exponential is NaN.
@@ -54,17 +65,12 @@ __global__ void row_partials(const T* logits, const std::int32_t* targets, float
   Softmax softmax;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < valid; i += step) {
-    const Pack<n> v = load<n, vectorized>(logits + i, valid - i);
-    float largest = kNoLogit;
+    Pack<n> v = load_in_row<n, vectorized>(logits + i, valid - i);
+    if (valid - i < n) {
 #pragma unroll
-    for (int j = 0; j < n; ++j) {
-      if (j < valid - i) largest = fmaxf(largest, v.at[j]);
+      for (int j = 0; j < n; ++j) v.at[j] = j < valid - i ? v.at[j] : kNoLogit;
     }
-    softmax.raise(largest);
-#pragma unroll
-    for (int j = 0; j < n; ++j) {
-      if (j < valid - i) softmax.take_in(v.at[j]);
-    }
+    softmax.take_in(v);
   }
   const float largest = block_max(softmax.largest, of_warps);
   softmax.raise(largest);
@@ -110,13 +116,18 @@ __global__ void row_gradient(T* logits, const std::int32_t* targets, const float
   const std::int64_t target = targets[row] - first;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < columns; i += step) {
-    Pack<n> v = load<n, vectorized>(logits + i, columns - i);
+    Pack<n> v = load_in_row<n, vectorized>(logits + i, columns - i);
 #pragma unroll
-    for (int j = 0; j < n; ++j) {
-      const float p = exp_less(v.at[j], largest) * factor;
-      v.at[j] = i + j >= valid ? 0.0F : i + j == target ? p - scale : p;
+    for (int j = 0; j < n; ++j) v.at[j] = exp_less(v.at[j], largest) * factor;
+    if (i <= target && target < i + n) {
+#pragma unroll
+      for (int j = 0; j < n; ++j) v.at[j] = i + j == target ? v.at[j] - scale : v.at[j];
     }
-    store<n, vectorized>(logits + i, v, columns - i);
+    if (valid - i < n) {
+#pragma unroll
+      for (int j = 0; j < n; ++j) v.at[j] = j < valid - i ? v.at[j] : 0.0F;
+    }
+    store_in_row<n, vectorized>(logits + i, v, columns - i);
   }
 }
 

@@ -21,7 +21,7 @@ class Row {
   template <int n, bool vectorized>
   __device__ Pack<n> second_read(std::int64_t i, std::int64_t left) const {
     if constexpr (kept) return load<n>(memory_, i);
-    return load<n, vectorized>(source_ + i, left);
+    return load_in_row<n, vectorized>(source_ + i, left);
   }
 
  private:
@@ -51,17 +51,17 @@ __global__ void norm_row(const T* x, const T* x_bias, const T* residual, T* sum,
                               residual != nullptr ? sum : x);
   float total = 0;
   for (std::int64_t i = first; i < width; i += step) {
-    Pack<n> v = load<n, vectorized>(x + i, width - i);
+    Pack<n> v = load_in_row<n, vectorized>(x + i, width - i);
     if (residual != nullptr) {
-      const Pack<n> r = load<n, vectorized>(residual + i, width - i);
+      const Pack<n> r = load_in_row<n, vectorized>(residual + i, width - i);
       if (x_bias != nullptr) {
-        const Pack<n> b = load<n, vectorized>(x_bias + i, width - i);
+        const Pack<n> b = load_in_row<n, vectorized>(x_bias + i, width - i);
 #pragma unroll
         for (int j = 0; j < n; ++j) v.at[j] = to_float(from_float<T>(v.at[j] + b.at[j]));
       }
 #pragma unroll
       for (int j = 0; j < n; ++j) v.at[j] = to_float(from_float<T>(v.at[j] + r.at[j]));
-      store<n, vectorized>(sum + i, v, width - i);
+      store_in_row<n, vectorized>(sum + i, v, width - i);
     }
     kept_row.keep(i, v);
 #pragma unroll
@@ -75,18 +75,18 @@ __global__ void norm_row(const T* x, const T* x_bias, const T* residual, T* sum,
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float a = v.at[j] - mean;
-      if (j < width - i) squares += a * a;
+      if (vectorized || j < width - i) squares += a * a;
     }
   }
   const float rstd = 1 / sqrtf(block_sum(squares, of_warps) / count + eps);
   for (std::int64_t i = first; i < width; i += step) {
     Pack<n> v = kept_row.template second_read<n, vectorized>(i, width - i);
-    const Pack<n> w = load<n, vectorized>(weight + i, width - i);
+    const Pack<n> w = load_in_row<n, vectorized>(weight + i, width - i);
     Pack<n> b{};
-    if constexpr (centred) b = load<n, vectorized>(bias + i, width - i);
+    if constexpr (centred) b = load_in_row<n, vectorized>(bias + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) v.at[j] = (v.at[j] - mean) * rstd * w.at[j] + b.at[j];
-    store<n, vectorized>(y + row * width + i, v, width - i);
+    store_in_row<n, vectorized>(y + row * width + i, v, width - i);
   }
   if (threadIdx.x != 0) return;
   if constexpr (centred) mean_out[row] = mean;

@@ -42,10 +42,10 @@ __global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, in
     const int left = half - i;
     T* const low = x + row * row_stride + std::int64_t{work / steps} * 2 * half + i;
     T* const high = low + half;
-    const Pack<n> c = load<n, vectorized>(angles + i, left);
-    const Pack<n> s = load<n, vectorized>(angles + half + i, left);
-    Pack<n> a = load<n, vectorized>(low, left);
-    Pack<n> b = load<n, vectorized>(high, left);
+    const Pack<n> c = load_in_row<n, vectorized>(angles + i, left);
+    const Pack<n> s = load_in_row<n, vectorized>(angles + half + i, left);
+    Pack<n> a = load_in_row<n, vectorized>(low, left);
+    Pack<n> b = load_in_row<n, vectorized>(high, left);
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float before = a.at[j];
@@ -53,8 +53,8 @@ __global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, in
       a.at[j] = before * c.at[j] - b.at[j] * sine;
       b.at[j] = b.at[j] * c.at[j] + before * sine;
     }
-    store<n, vectorized>(low, a, left);
-    store<n, vectorized>(high, b, left);
+    store_in_row<n, vectorized>(low, a, left);
+    store_in_row<n, vectorized>(high, b, left);
   }
 }
 

@@ -1,4 +1,4 @@
-// Host time of calls of NCCL, on a communicator of one rank: nothing is sent.
+// Host time of calls of NCCL, on a communicator of one rank that sends to itself.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -35,11 +35,19 @@ class LoneComm {
   LoneComm(const LoneComm&) = delete;
   LoneComm& operator=(const LoneComm&) = delete;
 
-  void all_reduce(float* number, cudaStream_t stream) {
-    await_result(ncclAllReduce(number, number, 1, ncclFloat, ncclSum, comm_, stream), "a call");
+  /// A collective of one rank would start neither a kernel nor a thread (ncclLaunchOneRank in
+  /// NCCL's src/device/onerank.cu), unlike a message.
+  void exchange(float* two, cudaStream_t stream) {
+    check_nccl(ncclGroupStart(), "a call");
+    accept(ncclSend(two, 1, ncclFloat, 0, comm_, stream));
+    accept(ncclRecv(two + 1, 1, ncclFloat, 0, comm_, stream));
+    await_result(ncclGroupEnd(), "a call");
   }
 
  private:
+  static void accept(ncclResult_t result) {
+    check_nccl(result == ncclInProgress ? ncclSuccess : result, "a call");
+  }
   void await_result(ncclResult_t result, const char* what) {
     constexpr Seconds kLimit{10};
     const Seconds begin = steady_now();
@@ -59,15 +67,15 @@ class LoneComm {
 /// Time of a call until it is on the stream: median over rounds of `count` calls each.
 Seconds time_of_call(bool blocking, int count) {
   const OwnStream own = new_stream();
-  const DeviceBuffer number =
-      DeviceBuffer::required(sizeof(float), DeviceBuffer::Where::device, "a number");
-  clear(number, sizeof(float), own.get());
+  const DeviceBuffer numbers =
+      DeviceBuffer::required(2 * sizeof(float), DeviceBuffer::Where::device, "two numbers");
+  clear(numbers, 2 * sizeof(float), own.get());
   LoneComm comm(blocking);
   constexpr int kRounds = 8;
   std::vector<Seconds> times;
   for (int round = 0; round <= kRounds; ++round) {
     const Seconds begin = steady_now();
-    for (int i = 0; i < count; ++i) comm.all_reduce(number.as<float>(), own.get());
+    for (int i = 0; i < count; ++i) comm.exchange(numbers.as<float>(), own.get());
     if (round > 0) times.push_back((steady_now() - begin) / count);  // the first makes channels
     check(cudaStreamSynchronize(own.get()), "wait for NCCL");
   }

@@ -43,8 +43,8 @@ void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch, Bytes l
 void measure_launches(const MeasuredSizes& sizes, const Stopwatch& watch,
                       const std::function<void(const std::string&)>& log, GpuFacts& facts,
                       std::vector<Measurement>& out);
-/// Host time of a call of NCCL on a communicator of one rank, blocking and nonblocking
-/// (measure_nccl_calls.cpp). Fills in NCCL's version. NCCL's failures leave it out.
+/// Host time of a message of NCCL on a communicator of one rank, to itself, blocking and
+/// nonblocking (measure_nccl_calls.cpp). Fills in NCCL's version. NCCL's failures leave it out.
 void measure_nccl_calls(const MeasuredSizes& sizes,
                         const std::function<void(const std::string&)>& log, GpuFacts& facts,
                         std::vector<Measurement>& out);

@@ -16,6 +16,7 @@
 #include "runtime/cuda/kernels/token_rows.hpp"
 #include "runtime/cuda/queue/cuda_processor.hpp"
 #include "runtime/cuda/queue/graph_cache.hpp"
+#include "runtime/threads/failure.hpp"
 
 namespace echelon::cuda {
 
@@ -86,7 +87,12 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
     if (graph_cache_.capture_stream() == nullptr)
       throttle();  // events must not be queried during stream capture
     how(stream());
-    if (graph_cache_.capture_stream() != nullptr) how(graph_cache_.capture_stream());
+    if (graph_cache_.capture_stream() == nullptr) return;
+    try {
+      how(graph_cache_.capture_stream());
+    } catch (const RunFailure&) {  // a library that cannot be captured, or too little memory
+      graph_cache_.give_up_capture();
+    }
   }
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
   void product(Product p, const Operands& operands);

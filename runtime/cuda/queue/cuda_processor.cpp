@@ -110,6 +110,15 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   memory.count(&MemoryBreakdown::context, std::max(Bytes{}, loaded));
 }
 
+/// Pages of allocations, pools of events, and what libraries allocated in a step. Other programs on
+/// the GPU count too, as they did in the first context.
+void CudaProcessor::count_rest() {
+  if (!alone_ || memory_ == nullptr) return;
+  use_device(device_);
+  const Bytes rest = memory_of_device().used - memory_->held().total();
+  if (rest > Bytes{}) memory_->count(&MemoryBreakdown::context, rest);
+}
+
 /// Instructions that need an event: those that others wait for, reductions (which free gradient
 /// buffers) and the last of each queue.
 void CudaProcessor::prepare_events(const Program& program) {

@@ -48,10 +48,13 @@ class CudaProcessor final : public Processor<Bfloat16> {
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
   /// GPU memory already in use, for the rank's memory account: by CUDA and its libraries, and by
   /// the communicators.
-  void count(Bytes context, Bytes communicators) {
+  /// `alone`: no other rank uses the GPU.
+  void count(Bytes context, Bytes communicators, bool alone) {
     context_ = context;
     communicators_ = communicators;
+    alone_ = alone;
   }
+  void count_rest() override;
 
   void* allocate(std::int64_t bytes) override;
   void free(void* block) override;
@@ -128,6 +131,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::array<std::unique_ptr<CudaKernels>, kQueues> queues_;
   std::optional<DeviceBuffer> staging_;  ///< pinned, for read and write
   Bytes context_;
+  bool alone_ = false;
   Bytes communicators_;
   Memory* memory_ = nullptr;           ///< the rank's account, while it trains
   std::int64_t batch_bytes_ = 0;       ///< tokens and targets of a microbatch

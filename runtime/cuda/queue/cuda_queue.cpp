@@ -8,6 +8,7 @@
 #include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/cuda/queue/cuda_kernels.hpp"
 #include "runtime/model/rotary.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -172,7 +173,9 @@ void CudaKernels::throttle() {
   calls_ = 0;
   const cudaEvent_t mark = marks_[mark_].get();
   mark_ = (mark_ + 1) % kMarks;
+  const Seconds begin = steady_now();
   processor_.await_event(mark);  // set kMarks marks ago, or never
+  graph_cache_.leave_out(steady_now() - begin);
   check(cudaEventRecord(mark, stream()), "record an event");
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/threads/clock.hpp"
 #include "runtime/threads/failure.hpp"
 
@@ -43,12 +44,16 @@ void GraphCache::begin(std::uint32_t id, bool repeatable) {
   Entry& entry = entries_[id];
   if (entry.graph) {
     mode_ = Mode::replay;
-  } else if (entry.repeats > 0 && !entry.capture_disabled && pays(entry) &&
-             cudaStreamBeginCapture(capture_stream_.get(), cudaStreamCaptureModeThreadLocal) ==
-                 cudaSuccess) {
+    return;
+  }
+  mode_ = Mode::direct;
+  if (entry.repeats == 0 || entry.capture_disabled || !pays(entry)) return;
+  if (cudaStreamBeginCapture(capture_stream_.get(), cudaStreamCaptureModeThreadLocal) ==
+      cudaSuccess) {
     mode_ = Mode::capture;
   } else {
-    mode_ = Mode::direct;
+    entry.capture_disabled = true;
+    static_cast<void>(cudaGetLastError());
   }
 }
 
@@ -58,6 +63,17 @@ void GraphCache::disable_capture() {
 
 void GraphCache::record_device_time(std::uint32_t id, Seconds device) {
   entries_[id].device = device;
+}
+
+/// The calls are on the stream already. An error of the GPU itself is met again by the next one.
+void GraphCache::give_up_capture() {
+  cudaGraph_t captured = nullptr;
+  static_cast<void>(cudaStreamEndCapture(capture_stream_.get(), &captured));
+  entries_[id_].captured.reset(captured);
+  entries_[id_].captured.reset();
+  entries_[id_].capture_disabled = true;
+  static_cast<void>(take_launch_error());
+  mode_ = Mode::direct;
 }
 
 /// The captured calls are on the stream already, so nothing is lost if no graph results.
@@ -83,13 +99,14 @@ Bytes GraphCache::make_graphs(cudaStream_t stream) {
   for (const std::uint32_t id : captured_) {
     Entry& entry = entries_[id];
     cudaGraphExec_t made = nullptr;
-    if (cudaGraphInstantiate(&made, entry.captured.get(), 0) == cudaSuccess) {
-      entry.graph.reset(made);
+    const bool is_made = cudaGraphInstantiate(&made, entry.captured.get(), 0) == cudaSuccess;
+    entry.graph.reset(made);
+    if (is_made && cudaGraphUpload(made, stream) == cudaSuccess) {
       ++graphs_;
-      check(cudaGraphUpload(made, stream), "upload a graph");
       check(cudaStreamSynchronize(stream), "upload a graph");
-    } else {
+    } else {  // too little memory
       static_cast<void>(cudaGetLastError());
+      entry.graph.reset();
       entry.capture_disabled = true;
     }
     entry.captured.reset();

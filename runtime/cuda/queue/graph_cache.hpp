@@ -35,6 +35,10 @@ class GraphCache {
   void end(cudaStream_t stream);
   /// Sub-spans of the current instruction are measured by events, which a graph cannot contain.
   void disable_capture();
+  /// The captured stream refused a call: the instruction goes on without a graph, now and later.
+  void give_up_capture();
+  /// The host waited so long for the device, which is not a time to enqueue.
+  void leave_out(Seconds waited) { begun_ += waited; }
   /// Device time of the instruction in a measured step.
   void record_device_time(std::uint32_t id, Seconds device);
   /// Whether graphs are to be made.

@@ -112,6 +112,29 @@ TEST_CASE("what a format cannot express ends with 1 and its list, or with the ne
   CHECK(back["plan"]["pp"] == 2);
 }
 
+TEST_CASE("a model that Megatron-LM lacks parts of ends with 1, or is exported without them") {
+  const Sandbox sandbox;
+  const std::string arguments = "export megatron-lm --model phi-2 --gpus 8 --zero 1";
+  const ProcessResult refused = sandbox.plan(arguments);
+  CHECK(refused.exit_code == 1);
+  CHECK(lacks(refused.out, "parallel attention and MLP true: Megatron-LM would run false") == "");
+  const ProcessResult without = sandbox.plan(arguments + " --downgrade");
+  CHECK(without.exit_code == 0);
+  CHECK(lacks(without.out, "# not expressed: parallel attention and MLP true, but false\n") == "");
+  CHECK(lacks(without.out, "--num-layers 32") == "");
+}
+
+TEST_CASE("an imported configuration is reported with its predicted step, in JSON too") {
+  const Sandbox sandbox;
+  sandbox.write("train.sh", sandbox.plan("export megatron-lm" + kPipeline).out);
+  const auto imported = document(sandbox.plan("import train.sh --json"));
+  const auto predicted = document(sandbox.plan("predict" + kPipeline + " --json"));
+  CHECK(imported["step_seconds"] == predicted["time"]["step_seconds"]);
+  sandbox.write("part.sh", "torchrun pretrain_gpt.py --num-layers 2 --micro-batch-size 1\n");
+  const auto asked = nlohmann::json::parse(sandbox.plan("import part.sh --json").out);
+  CHECK(asked["step_seconds"].is_null());
+}
+
 TEST_CASE("a plan file and a configuration of another framework are exported like flags") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan("predict" + kPipeline + " -o plan.json --quiet").exit_code == 0);

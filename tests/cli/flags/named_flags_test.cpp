@@ -25,6 +25,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "fp8-param-gather",
                                         "fp8-recipe",
                                         "grad-reduce-in-bf16",
+                                        "max-position-embeddings",
                                         "microbatch-group-size-per-virtual-pipeline-stage",
                                         "bind-to",
                                         "oversubscribe",
@@ -52,6 +53,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "hours",
                                         "budget",  // scripts/gpu_day.sh
                                         "limit",
+                                        "rates",
                                         "dataloader-inter-document-masking",  // Megatron-LM
                                         "kills",
                                         "requeue",

@@ -148,6 +148,12 @@ TEST_CASE("DeepSeek: V3 has a routing correction, V2 does not") {
   CHECK(model_of(config_json("deepseek-v2")).moe.router_group_topk == 3);
   CHECK(model_of(config_json("kimi-k2")).moe.router_groups == 1);
   CHECK(model_of(config_json("deepseek-v3")).moe.router_bias);
+  CHECK(limited.router_score == RouterScore::sigmoid);
+  CHECK(limited.router_normalized);
+  CHECK(limited.router_scaling == 2.5);
+  CHECK(error_of(changed("deepseek-v3", "scoring_func", "sqrt")).where.find("scoring_func") !=
+        std::string::npos);
+  CHECK_FALSE(model_of(config_json("deepseek-v2")).moe.router_normalized);
   CHECK_FALSE(model_of(config_json("deepseek-v2")).moe.router_bias);
 }
 

@@ -163,7 +163,12 @@ TEST_CASE("every field of a mixture and of latent attention is written") {
     m.moe.router_groups = 4;
     m.moe.router_group_topk = 3;
   });
+  survives(moe, [](ModelSpec& m) { m.moe.router_score = RouterScore::sigmoid; });
+  survives(moe, [](ModelSpec& m) { m.moe.router_normalized = true; });
+  survives(moe, [](ModelSpec& m) { m.moe.router_scaling = 2.5; });
+  survives("deepseek-v3", [](ModelSpec& m) { m.moe.router_score = RouterScore::softmax; });
   const char* mla = "deepseek-v2";
+  survives(mla, [](ModelSpec& m) { m.constants->rope.score_mscale = 1; });
   survives(mla, [](ModelSpec& m) { m.mla.kv_lora_rank = 1; });
   survives(mla, [](ModelSpec& m) { m.mla.q_lora_rank = 0; });
   survives(mla, [](ModelSpec& m) { m.mla.v_head_dim = 3; });

@@ -89,8 +89,44 @@ TEST_CASE("priors are based on no run, whatever was fitted") {
     // Pairs without runs take what software with the same kernels has in common.
     const bool without_runs = c.fitted_to.starts_with("no run");
     if (is_prior) CHECK(without_runs);
-    CHECK((c.evidence == Evidence::extrapolated) == without_runs);
+    const bool of_others = c.fitted_to.find(", for which ") != std::string::npos;
+    CHECK((c.evidence == Evidence::extrapolated) == (without_runs || of_others));
   }
+}
+
+TEST_CASE("rates from runs of other software are extrapolated, and say from which") {
+  const Calibration own =
+      pick_calibration(gpu("dgx-h100"), find_framework("echelon").value()).value();
+  CHECK(own.evidence == Evidence::extrapolated);
+  CHECK(own.fitted_to ==
+        "16 published runs of hopper GPUs under llm.c and llmq, for which echelon stands");
+}
+
+TEST_CASE("what is the software's own is the same on every GPU family") {
+  for (const char* cluster : {"dgx-h100", "dgx-a100", "dgx-b200", "dgx-v100"}) {
+    INFO(cluster);
+    const auto prior = [&](const char* framework) {
+      return prior_calibration(gpu(cluster), find_framework(framework).value()).value();
+    };
+    const Calibration family = prior("megatron-core");
+    const Calibration own = prior("echelon");
+    CHECK(own.host_layer_forward == 60_us);
+    CHECK(own.step_fixed == 1000_us);
+    CHECK(own.allocator_reserve == 0);
+    CHECK(own.gemm_efficiency == family.gemm_efficiency);
+    CHECK(own.attention_forward == family.attention_forward);
+    CHECK(own.gpu_family == family.gpu_family);
+    CHECK(prior("nanotron").host_layer_forward == 1800_us);
+    CHECK(prior("nanotron").allocator_reserve == 0.15);
+  }
+  // FlashAttention-2 is slow on Hopper alone.
+  const auto attention = [](const char* cluster, const char* framework) {
+    return prior_calibration(gpu(cluster), find_framework(framework).value())
+        .value()
+        .attention_forward;
+  };
+  CHECK(attention("dgx-h100", "nanotron") < attention("dgx-h100", "megatron-core"));
+  CHECK(attention("dgx-a100", "nanotron") == attention("dgx-a100", "megatron-core"));
 }
 
 TEST_CASE("a calibration is unchanged after writing and reading") {

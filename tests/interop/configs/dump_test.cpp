@@ -135,6 +135,25 @@ TEST_CASE("printed types, switches and precisions are read as their options") {
   CHECK(wrong.error().message().find("train.txt line 33") != std::string::npos);
 }
 
+TEST_CASE("printed constants of the model are read by the names of their variables") {
+  std::string text = kDump;
+  text.insert(text.find("  kv_channels"),
+              "  layernorm_epsilon ............................... 1e-06\n"
+              "  layernorm_zero_centered_gamma ................... True\n"
+              "  rotary_base ..................................... 500000\n"
+              "  window_attn_skip_freq ........................... [1, 0, 1, 0]\n"
+              "  window_size ..................................... (127, 0)\n");
+  const Result<ImportedConfig> run = read_dump(text);
+  REQUIRE(run);
+  const ModelSpec& model = run->config.model;
+  REQUIRE(model.constants);
+  CHECK(model.constants->norm_epsilon == 1e-6);
+  CHECK(model.constants->rope.theta == 500'000);
+  CHECK(model.constants->other_arithmetic.size() == 1);
+  CHECK(model.sliding_window == 128);
+  CHECK(model.windowed_layers == 2);
+}
+
 /// A model of 24 layers with the options behind it.
 Result<ImportedConfig> old_script(const std::string& options) {
   return import_config(

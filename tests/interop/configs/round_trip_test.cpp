@@ -147,6 +147,8 @@ RunConfig run_for(const ConfigFormat& format, const P& plan) {
   if (format.name == "llm-foundry") {  // MPT: no biases
     ModelSpec& model = run.model = *load_model("gpt3-6.7b");
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+    model.hidden_dropout = model.attention_dropout = 0;
+    run.sequence = model.max_positions;
   }
   return run;
 }
@@ -326,6 +328,7 @@ TEST_CASE("an exported model has the shapes of the catalog's") {
        {"llama3-8b", "gpt3-175b", "llama2-70b", "qwen2-7b", "mixtral-8x7b", "deepseek-v3"}) {
     RunConfig run = run_for(format, degrees(1, 1, 1, 64));
     run.model = *load_model(name);
+    run.sequence = std::min(run.sequence, run.model.max_positions);
     run.plan.layers_per_stage = {run.model.layers};
     const ExportedConfig exported = export_config(format, run);
     const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});

@@ -1,4 +1,5 @@
 // Rules of offloaded activations, and searches that are asked for them.
+#include <optional>
 #include <string>
 
 #include "planner/search/search.hpp"
@@ -66,6 +67,28 @@ TEST_CASE("offloaded states take 16 bytes per parameter of their nodes' memory, 
   CHECK(refusal_of().empty());
   p.offload_optimizer = 0.72;
   CHECK_FALSE(refusal_of().empty());
+}
+
+TEST_CASE("where hosts hold only a part of the optimizer, the best part that they hold is found") {
+  const auto best = [](std::optional<double> part) {
+    PlanRequest r = request_for("llama3-70b", "gb300-nvl72", 4);
+    r.job.sequence = 8192;
+    r.job.global_batch = 64;
+    if (part) r.constraints.pin<&ParallelPlan::offload_optimizer>(*part);
+    return search(r);
+  };
+  const Result<SearchOutcome> whole = best(1.0);  // 1,052 GiB of 894
+  CHECK_FALSE((whole.ok() && whole->winner() != nullptr));
+  const Result<SearchOutcome> open = best({});
+  REQUIRE(open.ok());
+  REQUIRE(open->winner() != nullptr);
+  CHECK(open->winner()->plan.offload_optimizer == 0.8);
+  for (const double part : {0.6, 0.8}) {
+    const Result<SearchOutcome> pinned = best(part);
+    REQUIRE(pinned.ok());
+    REQUIRE(pinned->winner() != nullptr);
+    CHECK(open->winner()->expected() <= pinned->winner()->expected());
+  }
 }
 
 TEST_CASE("a search that is asked to offload finds the best plan of all that do") {

@@ -54,6 +54,10 @@ inline constexpr double kClose<float> = 4e-6;
 template <>
 inline constexpr double kClose<Bfloat16> = 0x1p-8;  // one rounding: half a unit of 2⁻⁷
 
+/// Of numbers that both sides round to bf16, from floats that differ in the last places: they may
+/// be neighbours.
+inline constexpr double kBothRounded = 0x1p-7;
+
 /// dloss/dx, central; the error is of the order 1e-10 where derivatives are of the order 1.
 template <class Loss>
 std::vector<double> slopes(std::vector<double> x, const Loss& loss) {

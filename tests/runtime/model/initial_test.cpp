@@ -1,5 +1,8 @@
 #include "runtime/model/initial.hpp"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -106,6 +109,37 @@ TEST_CASE("every plan initializes the same model, however it is sharded") {
     }
   }
   CHECK(first.at("final_norm.weight") == std::vector<double>(8, 1));
+}
+
+/// Four threads may begin anywhere, also between the two elements of a pair.
+TEST_CASE("initial values are the same by one thread and by four") {
+  FlatParameters flat;
+  Parameter matrix;
+  matrix.name = "layers.0.mlp.up.weight";
+  matrix.rows = matrix.local_rows = 401;
+  matrix.columns = 1003;
+  matrix.first_column = 333;
+  matrix.local_columns = 501;
+  matrix.deviation = 0.5;
+  flat.parameters.push_back(matrix);
+  flat.count = flat.padded = matrix.count();
+  const std::int64_t begin = 7;
+  std::vector<float> found(static_cast<std::size_t>(flat.padded - begin));
+  const int before = omp_get_max_threads();
+  for (const int threads : {1, 4}) {
+    omp_set_num_threads(threads);
+    std::fill(found.begin(), found.end(), 99.0F);
+    fill_initial(flat, 42, begin, flat.padded, found.data());
+    std::int64_t wrong = 0;
+    for (std::int64_t i = begin; i < flat.padded; ++i) {
+      const std::int64_t global = i / matrix.local_columns * matrix.columns + matrix.first_column +
+                                  i % matrix.local_columns;
+      const double expected = 0.5 * initial_normal(42, hash_of_name(matrix.name), global);
+      if (found[static_cast<std::size_t>(i - begin)] != static_cast<float>(expected)) ++wrong;
+    }
+    CHECK(wrong == 0);
+  }
+  omp_set_num_threads(before);
 }
 
 }  // namespace

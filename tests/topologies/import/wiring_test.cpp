@@ -204,6 +204,15 @@ TEST_CASE("a GPU outside the catalog is described by the properties that CUDA re
   CHECK(catalog_gpu_of_driver("NVIDIA H200") == "h200-sxm-141gb");
   CHECK(catalog_gpu_of_driver("Tesla T4") == "t4");
   CHECK_FALSE(catalog_gpu_of_driver(facts.name));
+  CHECK(catalog_gpu_of_driver("NVIDIA H100 80GB HBM3") == "h100-sxm5-80gb");
+  // A card's own memory, and the catalog's peaks.
+  facts.name = "NVIDIA H100 80GB HBM3";
+  facts.memory = Bytes{84'929'347'584};
+  machine.gpu = facts;
+  const auto h100 = ClusterTopology::parse(description_of(machine).value(), "a test", 0).value();
+  CHECK(h100.gpu().memory.in(1_GiB) == Approx(79.0966).epsilon(1e-5));
+  CHECK(h100.gpu().hbm.in(1_GBps) == Approx(3350));
+  CHECK(h100.gpu().peak(Dtype::bf16).in(FlopsPerSecond{1e12}) == Approx(989));
   machine.gpu = std::string("h300");
   CHECK_FALSE(description_of(machine).ok());
 }

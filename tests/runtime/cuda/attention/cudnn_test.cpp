@@ -161,13 +161,15 @@ void check_cudnn(const AttentionShape& s, const AttentionMode& mode = kDetermini
   }
 }
 
-TEST_CASE("attention by cuDNN agrees with our own kernels") {
+TEST_CASE("attention by cuDNN agrees with our own kernels, with atomic sums or without") {
   if (without_cudnn()) return;
-  check_cudnn(attention_shape(77, 3, 4, 2, 64));
-  check_cudnn(attention_shape(130, 2, 8, 8, 64, 16));
-  check_cudnn(attention_shape(130, 1, 12, 4, 128));
-  check_cudnn(attention_shape(64, 2, 2, 1, 128));
-  check_cudnn(attention_shape(2, 1, 1, 1, 64));
+  for (const AttentionMode& mode : {AttentionMode{}, kDeterministic}) {
+    check_cudnn(attention_shape(77, 3, 4, 2, 64), mode);
+    check_cudnn(attention_shape(130, 2, 8, 8, 64, 16), mode);
+    check_cudnn(attention_shape(130, 1, 12, 4, 128), mode);
+    check_cudnn(attention_shape(64, 2, 2, 1, 128), mode);
+    check_cudnn(attention_shape(2, 1, 1, 1, 64), mode);
+  }
 }
 
 TEST_CASE("cuDNN's backward in parts equals the undivided one") {
@@ -187,14 +189,6 @@ TEST_CASE("cuDNN's backward in parts equals the undivided one") {
     }
   }
   check_cudnn(shared, in_parts_of(bytes(shared, 1, 2)));
-}
-
-TEST_CASE("cuDNN's backward with atomic sums agrees with our own kernels") {
-  if (without_cudnn()) return;
-  const AttentionMode atomic{.parts = Bytes{1}};  // too little for the other form
-  check_cudnn(attention_shape(77, 3, 4, 2, 64), atomic);
-  check_cudnn(attention_shape(130, 2, 8, 8, 64, 16), atomic);
-  check_cudnn(attention_shape(64, 2, 2, 1, 128), atomic);
 }
 
 /// How cuDNN computes the backward of a rank of Llama 3 70B at tp 8 on a GPU of 80 GiB.
@@ -227,7 +221,7 @@ TEST_CASE("long sequences of grouped heads stay with cuDNN, with the workspace o
       Bytes workspace;
       const auto how = backward_of_70b(sequence, deterministic, workspace);
       REQUIRE(how.has_value());
-      CHECK(how->deterministic == (deterministic || sequence == 1024));
+      CHECK(how->deterministic == deterministic);
       CHECK(workspace >= how->workspace);
       CHECK(workspace < how->workspace + 1024 * kByte);
     }
@@ -306,7 +300,7 @@ TEST_CASE("training uses cuDNN for attention if requested") {
   std::string theirs, ours;
   const Trained by_theirs = trained("", theirs);
   const Trained by_ours = trained("never", ours);
-  CHECK(theirs == "cuDNN 9.19.0, deterministic backward");
+  CHECK(theirs == "cuDNN 9.19.0, backward with atomic sums");
   CHECK(ours == "Echelon's kernels (ECHELON_CUDNN=never)");
   for (std::size_t s = 0; s < by_ours.steps.size(); ++s) {
     CHECK(by_theirs.steps[s].loss == Approx(by_ours.steps[s].loss).epsilon(1e-3));
@@ -370,10 +364,14 @@ TEST_CASE("cuDNN's workspace equals the formula") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
   const AttentionShape s = attention_shape(77, 3, 4, 2, 64);
-  std::string why;
-  const Bytes asked{static_cast<double>(cuda::cudnn_attention(s, why)->workspace())};
-  CHECK(asked >= deterministic_workspace(s, {3, 2}));
-  CHECK(asked < deterministic_workspace(s, {3, 2}) + 1024 * kByte);
+  for (const AttentionMode& mode : {AttentionMode{}, kDeterministic}) {
+    std::string why;
+    const Bytes asked{static_cast<double>(cuda::cudnn_attention(s, why, mode)->workspace())};
+    const Bytes expected = plan_attention_backward(s, mode)->workspace;
+    CAPTURE(mode.deterministic, expected.in(kByte));
+    CHECK(asked >= expected);
+    CHECK(asked < expected + 1024 * kByte);
+  }
 }
 
 }  // namespace

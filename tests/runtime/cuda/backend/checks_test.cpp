@@ -15,9 +15,10 @@ TEST_CASE("errors of the GPU are the environment's, exhausted memory is memory, 
   };
   for (const Case& each :
        {Case{cudaErrorECCUncorrectable, 3, true}, Case{cudaErrorNvlinkUncorrectable, 3, true},
-        Case{cudaErrorHardwareStackError, 3, true}, Case{cudaErrorDevicesUnavailable, 3, true},
-        Case{cudaErrorSystemNotReady, 3, true}, Case{cudaErrorMemoryAllocation, 5, false},
-        Case{cudaErrorInvalidValue, 70, false}, Case{cudaErrorLaunchFailure, 70, false}}) {
+        Case{static_cast<cudaError_t>(226), 3, true}, Case{cudaErrorHardwareStackError, 3, true},
+        Case{cudaErrorDevicesUnavailable, 3, true}, Case{cudaErrorSystemNotReady, 3, true},
+        Case{cudaErrorMemoryAllocation, 5, false}, Case{cudaErrorInvalidValue, 70, false},
+        Case{cudaErrorLaunchFailure, 70, false}}) {
     INFO(static_cast<int>(each.status));
     try {
       cuda::check(each.status, "run a step");

@@ -178,7 +178,10 @@ TEST_CASE("a report names the algorithms of products, and whether attention repe
   CHECK(lacks(first.at("gemm algorithms"), "cuBLASLt ") == "");
   CHECK(lacks(first.at("gemm algorithms"), "); ") == "");
   REQUIRE(second.count("gemm algorithms") == 1);
-  CHECK(first.at("attention") == second.at("attention"));  // of a short sequence
+  if (first.at("attention").starts_with("cuDNN")) {
+    CHECK(lacks(first.at("attention"), "backward with atomic sums") == "");
+    CHECK(lacks(second.at("attention"), "deterministic backward") == "");
+  }
 }
 
 TEST_CASE("a report counts CUDA graphs, and their memory as CUDA context") {

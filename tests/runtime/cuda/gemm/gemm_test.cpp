@@ -106,6 +106,37 @@ TEST_CASE("the products of a layer agree with plain loops") {
   standins::check_nothing_left();
 }
 
+TEST_CASE("a product whose depth is split is rounded once") {
+  standins::start({});
+  {
+    cuda::Algorithms algorithms("");
+    Rig rig(algorithms);
+    constexpr std::int64_t rows = 8, in = 64, out = 8;
+    Block<Bfloat16> x(rows * in), w(out * in), y(rows * out);
+    x.fill(1), w.fill(2);
+    for (std::int64_t r = 0; r < rows; ++r) {  // large sums of both halves, which cancel
+      x.data()[r * in] = Bfloat16(100.0F);
+      x.data()[r * in + in - 1] = Bfloat16(-100.0F);
+    }
+    for (std::int64_t o = 0; o < out; ++o) {
+      w.data()[o * in] = w.data()[o * in + in - 1] = Bfloat16(1.0F);
+    }
+    rig.gemm().run(cuda::forward_product(rows, in, out),
+                   {w.data(), x.data(), y.data(), nullptr, nullptr}, rig.stream());
+    rig.finish();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < in; ++k)
+          sum += value(x.data()[r * in + k]) * value(w.data()[o * in + k]);
+        constexpr double kOneRounding = 1.0 / 256;
+        CHECK(value(y.data()[r * out + o]) == Approx(sum).epsilon(kOneRounding).margin(1e-4));
+      }
+    }
+  }
+  standins::check_nothing_left();
+}
+
 TEST_CASE("algorithms are chosen once and kept in a file") {
   const TempDir folder;
   const std::string path = (folder.path() / "deep" / "gemm.txt").string();

@@ -134,8 +134,8 @@ void check_loss(const SplitLogits<T>& in, std::size_t shift = 0) {
   CHECK(distance(actual.sums, as<double>(expected.sums)) < kClose<float>);
   CHECK(actual.loss == Approx(expected.loss).epsilon(1e-6).margin(1e-5));
   for (std::size_t p = 0; p < in.parts.size(); ++p) {
-    CHECK(distance(actual.gradients[p], as<double>(expected.gradients[p])) <
-          (sizeof(T) == 2 ? 0x1p-8 : 4e-6));
+    CHECK(distance(actual.gradients[p], as<double>(expected.gradients[p])) <=
+          (sizeof(T) == 2 ? kBothRounded : 4e-6));
   }
 }
 

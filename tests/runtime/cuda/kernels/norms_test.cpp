@@ -104,10 +104,30 @@ FusedNormResult<T> on_cuda(const FusedNorm<T>& in, bool centred, Round round, bo
           dbias.content()};
 }
 
-/// For numbers stored as T: both round once, and may fall on different sides. Here a residual
-/// gradient is added before that rounding, on the CPU after a first one.
+/// Of y, and of dx, where the residual gradient is added before the rounding, on the CPU after a
+/// first one.
 template <class T>
-inline constexpr double kNormClose = sizeof(T) == 2 ? 0x1p-7 : 8e-6;
+inline constexpr double kNormClose = sizeof(T) == 2 ? kBothRounded : 8e-6;
+template <class T>
+inline constexpr double kNormBackClose = sizeof(T) == 2 ? 1.5 * kBothRounded : 8e-6;
+
+/// In parts of the largest dx or dy·weight·rstd: dx is a difference of such terms, of which little
+/// is left in narrow rows (of two numbers nothing), and has their rounding errors.
+template <class T>
+double distance_of_dx(const FusedNorm<T>& in, const FusedNormResult<T>& actual,
+                      const FusedNormResult<T>& expected) {
+  const auto dx = as<double>(expected.dx);
+  double largest_dx = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    const auto width = static_cast<std::size_t>(in.width);
+    const double term = double(Wide<T>(in.dy[i])) * double(Wide<T>(in.weight[i % width])) *
+                        double(expected.rstd[i / width]);
+    largest_dx = std::max(largest_dx, std::abs(dx[i]));
+    largest = std::max({largest, std::abs(dx[i]), std::abs(term)});
+  }
+  return distance(actual.dx, dx) * largest_dx / largest;
+}
 
 template <class T>
 void check_norm(const FusedNorm<T>& in, bool centred, Round round, bool biased) {
@@ -115,8 +135,8 @@ void check_norm(const FusedNorm<T>& in, bool centred, Round round, bool biased) 
   const auto expected = on_cpu(in, centred, round, biased);
   const auto actual = on_cuda(in, centred, round, biased);
   CHECK(same_bits(actual.sum, expected.sum));
-  CHECK(distance(actual.y, as<double>(expected.y)) < kNormClose<T>);
-  CHECK(distance(actual.dx, as<double>(expected.dx)) < kNormClose<T>);
+  CHECK(distance(actual.y, as<double>(expected.y)) <= kNormClose<T>);
+  CHECK(distance_of_dx(in, actual, expected) <= kNormBackClose<T>);
   CHECK(distance(actual.mean, as<double>(expected.mean)) < kClose<float>);
   CHECK(distance(actual.rstd, as<double>(expected.rstd)) < kClose<float>);
   CHECK(distance(actual.dweight, as<double>(expected.dweight)) < kClose<float>);
@@ -130,7 +150,7 @@ void check_norms(bool centred, Round round, bool biased) {
   }
   check_norm<T>({3, 64, 1}, centred, round, biased);
   check_norm<T>({1, 4400}, centred, round, biased);  // more vectorized than threads
-  check_norm<T>({270, 24}, centred, round, biased);  // more rows than blocks of the backward
+  check_norm<T>({3, 1032}, centred, round, biased);  // a block for each row in the backward
 }
 
 template <class T>
@@ -146,6 +166,12 @@ void check_norms() {
 TEST_CASE("CUDA norms agree with the CPU's at awkward sizes") {
   check_norms<float>();
   check_norms<Bfloat16>();
+}
+
+TEST_CASE("CUDA norms of more rows than the backward takes at once agree with the CPU's") {
+  check_norm<float>({2130, 5}, true, Round::in_x, true);  // by warps
+  check_norm<Bfloat16>({2130, 8}, false, Round::nothing, false);
+  check_norm<float>({267, 513}, true, Round::nothing, false);  // by blocks
 }
 
 TEST_CASE("CUDA norms of rows too wide for shared memory agree with the CPU's") {
@@ -172,8 +198,12 @@ TEST_CASE("NaN and infinity affect only their own row of a CUDA norm") {
 
 std::vector<KernelRun> runs_of_norms() {
   const auto run = [](bool centred) {
-    const auto out = on_cuda(FusedNorm<Bfloat16>(9, 400), centred, Round::in_x, true);
-    return bits_of(out.sum, out.y, out.dx, out.mean, out.rstd, out.dweight, out.dbias);
+    std::string bits;
+    for (const std::int64_t width : {400, 1032}) {
+      const auto out = on_cuda(FusedNorm<Bfloat16>(9, width), centred, Round::in_x, true);
+      bits += bits_of(out.sum, out.y, out.dx, out.mean, out.rstd, out.dweight, out.dbias);
+    }
+    return bits;
   };
   return {{"layer norm", [=] { return run(true); }}, {"RMS norm", [=] { return run(false); }}};
 }

@@ -15,9 +15,8 @@ struct Graphed {
   int on_busy_devices = 0;  ///< made there
 };
 
-Graphed train_with_graphs(const TrainedCase& c, const char* use) {
+Graphed train_with_graphs(const TrainedCase& c, const char* use, standins::Settings machine = {}) {
   Graphed out;
-  standins::Settings machine;
   machine.devices = static_cast<int>(c.plan.gpus());
   standins::start(machine);
   const int before = standins::counts().graphs_on_busy_devices;
@@ -92,6 +91,26 @@ TEST_CASE("instructions with inner communication or recomputation are not captur
 TEST_CASE("timing decides whether graphs are used") {
   // Emulated devices are far slower than the host.
   CHECK(train_with_graphs(case_with(1, 1, 0), "").graphs == 0);
+}
+
+TEST_CASE("a host that waits for a device that lags is not too slow to do without graphs") {
+  TrainedCase c = case_with(1, 1, 0);
+  c.global_batch = 12;  // more calls than may be on the stream
+  CHECK(train_with_graphs(c, "").graphs == 0);
+}
+
+TEST_CASE("a run goes on without graphs where they cannot be made") {
+  const TrainedCase c = case_with(1, 1, 0);
+  const Graphed plain = train_with_graphs(c, "never");
+  standins::Settings refuses;
+  refuses.refuses_captured_products = true;
+  standins::Settings full;
+  full.graph_uploads_lack_memory = true;
+  for (const standins::Settings& machine : {refuses, full}) {
+    const Graphed graphed = train_with_graphs(c, "always", machine);
+    CHECK(graphed.graphs == 0);
+    CHECK(graphed.trained.weights == plain.trained.weights);
+  }
 }
 
 }  // namespace

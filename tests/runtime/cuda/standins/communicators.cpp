@@ -131,6 +131,7 @@ ncclComm_t joined(Clique& clique, int nranks, int rank, int device, const ncclCo
   comm->size = nranks;
   comm->device = device;
   comm->blocking = config.blocking != 0;
+  comm->shares = config.splitShare == 1;
   if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) comm->max_ctas = config.maxCTAs;
   if (config.commName != nullptr) comm->name = config.commName;
   machine().changed();

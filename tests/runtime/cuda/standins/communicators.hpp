@@ -65,7 +65,8 @@ struct ncclComm {
   bool aborted = false;
   bool finalized = false;
   int calls = 0;
-  /// Of one communicator, or of several that share them (splitShare).
+  bool shares = false;  ///< splitShare: with those that are split off it
+  /// Of one communicator, or of several that share them.
   struct Resources {
     std::deque<std::shared_ptr<int>> launches;  // parts left in each: they run one after the other
     std::set<cudaStream_t> streams;

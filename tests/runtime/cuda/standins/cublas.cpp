@@ -22,6 +22,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace_bytes = 0;
   std::uint32_t alignments[4] = {256, 256, 256, 256};
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 namespace echelon::standins {
@@ -43,6 +44,7 @@ struct Algorithm {
   std::uint64_t parts;
   std::uint64_t workspace_bytes;
   std::uint64_t product;
+  std::uint64_t rounds;  ///< parts are stored in D's type
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint64_t kMark = 0x6563'6865'6c6f'6e21;
@@ -276,6 +278,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   bool taken_over = false;
   if (attr == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
     taken_over = taken(pref->workspace_bytes, buf, sizeInBytes);
+  } else if (attr == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+    taken_over = taken(pref->reductions, buf, sizeInBytes);
   } else if (attr >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
              attr <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) {
     taken_over = taken(pref->alignments[attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], buf,
@@ -309,7 +313,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (bytes > preference->workspace_bytes || *returnAlgoCount == requestedAlgoCount) continue;
     cublasLtMatmulHeuristicResult_t& result = heuristicResultsArray[(*returnAlgoCount)++];
     result = {};
-    const Algorithm algorithm{kMark, static_cast<std::uint64_t>(parts), bytes, digest(product)};
+    const bool rounds = (preference->reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) != 0;
+    const Algorithm algorithm{kMark, static_cast<std::uint64_t>(parts), bytes, digest(product),
+                              rounds ? 1U : 0U};
     std::memcpy(&result.algo, &algorithm, sizeof algorithm);
     result.workspaceSize = bytes;
     result.state = CUBLAS_STATUS_SUCCESS;
@@ -343,6 +349,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
   const Machine::Lock lock;
   machine().check(stream);
   if (!machine().owns(lightHandle, kHandle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (stream->capture && machine().settings().refuses_captured_products)
+    return CUBLAS_STATUS_INTERNAL_ERROR;
   if (lightHandle->device != stream->device || this_thread().device != stream->device) {
     machine().complain("a product in " + said(*stream) +
                        ", with another current device or a handle of another");
@@ -389,7 +397,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
                       check_memory(who, product, with, algorithm.workspace_bytes, device);
                       const int parts = static_cast<int>(algorithm.parts);
                       observe(product, with, parts, number, device);
-                      multiply(product, with, parts);
+                      multiply(product, with, parts, algorithm.rounds == 1);
                     }));
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -201,6 +201,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graphExec, cudaStream_t stream) {
   machine().check(stream);
   if (!machine().owns(graphExec, kExecutable)) return failed(cudaErrorInvalidValue);
   if (stream->capture) return spoil(*stream, cudaErrorStreamCaptureUnsupported);
+  if (machine().settings().graph_uploads_lack_memory) return failed(cudaErrorMemoryAllocation);
   count_if_busy(graphExec->device);
   graphExec->uploaded = true;
   machine().enqueue(stream, plain("the upload of a graph", [] {}));

@@ -68,7 +68,7 @@ ProductCounts product_counts() {
   return {product_runs, first_operands.size(), beside_collectives, beside_gathers};
 }
 
-void multiply(const Product& product, const Operands& operands, int parts) {
+void multiply(const Product& product, const Operands& operands, int parts, bool rounds) {
   ++product_runs;
   first_operands.insert(operands.a);
   const Matrix a = read(product.a, operands.a, product.transposes_a);
@@ -83,6 +83,8 @@ void multiply(const Product& product, const Operands& operands, int parts) {
       // As in the library: the part is stored in the workspace before it is added.
       Eigen::Map<Matrix> partial(operands.workspace + part * sum.size(), sum.rows(), sum.cols());
       multiply_part(a, b, depth * part / parts, depth * (part + 1) / parts, partial);
+      if (rounds && product.d.type != CUDA_R_32F)
+        partial = partial.unaryExpr([](float x) { return static_cast<float>(Bfloat16(x)); });
       sum += partial;
     }
   }

@@ -48,8 +48,9 @@ struct Operands {
 };
 
 /// The depth is split into `parts`, whose sums are added one after the other: another number of
-/// parts gives other bits. Sums are in float; stored results are rounded once.
-void multiply(const Product& product, const Operands& operands, int parts);
+/// parts gives other bits. Sums are in float; stored results are rounded once, and parts before
+/// they are added where these are stored in the type of the result (`rounds`).
+void multiply(const Product& product, const Operands& operands, int parts, bool rounds);
 /// What the stand-in counts and times when the product runs, the `number`-th of the process.
 void observe(const Product& product, const Operands& operands, int parts, int number, int device);
 /// product_counts() begins again.

@@ -60,6 +60,8 @@ struct Settings {
   /// The number of the product, from 0, that meets an uncorrectable error of the device's memory:
   /// it and all later calls fail.
   std::optional<int> broken_product;
+  bool refuses_captured_products = false;
+  bool graph_uploads_lack_memory = false;
 };
 
 /// A new machine: nothing of an earlier one stays valid, and no host thread may be using it.

@@ -50,7 +50,7 @@ ncclResult_t split_of(ncclComm& comm) {
     const auto place = std::find(members.begin(), members.end(), comm.rank) - members.begin();
     ncclComm_t const made = joined(*clique, static_cast<int>(members.size()),
                                    static_cast<int>(place), comm.device, splitting.config);
-    if (splitting.config.splitShare == 1) made->resources = comm.resources;
+    if (comm.shares) made->resources = comm.resources;
     *splitting.to = made;
   }
   comm.splitting.reset();
@@ -81,7 +81,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     split.called[comm->rank] = true;
   }
   machine().changed();
-  if (!comm->blocking) return ncclInProgress;
+  // NCCL answers thus although the split is in progress (ncclCommSplit in src/init.cc drops what
+  // ncclGroupEndInternal returns), unlike ncclCommInitRankConfig.
+  if (!comm->blocking) return ncclSuccess;
   ncclResult_t result = ncclInProgress;
   const auto over = [&] { return comm->aborted || (result = split_of(*comm)) != ncclInProgress; };
   const auto who = [&] { return "ncclCommSplit of " + said(*comm); };

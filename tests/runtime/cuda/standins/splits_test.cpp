@@ -3,9 +3,9 @@
 namespace echelon::standins {
 namespace {
 
-/// Threads of so many ranks, with a communicator of all.
+/// Threads of so many ranks, with a communicator of all. `share`: its splitShare.
 template <class Body>
-std::vector<std::string> all_members(int ranks, int limit, const Body& body) {
+std::vector<std::string> all_members(int ranks, int limit, int share, const Body& body) {
   Settings settings;
   settings.devices = ranks;
   settings.limit = std::chrono::milliseconds(limit);
@@ -17,16 +17,17 @@ std::vector<std::string> all_members(int ranks, int limit, const Body& body) {
     Member me;
     me.rank = rank;
     me.stream = new_stream();
-    expect(ncclCommInitRank(&me.comm, ranks, id, rank));
+    ncclConfig_t config = named("whole");
+    config.splitShare = share;
+    expect(ncclCommInitRankConfig(&me.comm, ranks, id, rank, &config));
     body(me);
   });
 }
 
 /// Rank 0 calls in the whole communicator first, rank 1 in the part of it, on two streams each.
 std::vector<std::string> crossed_calls(int share) {
-  return all_members(2, 200, [&](const Member& me) {
+  return all_members(2, 200, share, [&](const Member& me) {
     ncclConfig_t config = named("part");
-    config.splitShare = share;
     Member part = me;
     part.stream = new_stream();
     expect(ncclCommSplit(me.comm, 0, 1 - me.rank, &part.comm, &config));
@@ -52,7 +53,7 @@ TEST_CASE("communicators that share resources run their calls one after the othe
 }
 
 TEST_CASE("ranks without a color are in no part of a split communicator") {
-  const auto wrong = all_members(3, 30000, [](const Member& me) {
+  const auto wrong = all_members(3, 30000, 0, [](const Member& me) {
     ncclConfig_t config = named("part");
     ncclComm_t part = nullptr;
     expect(ncclCommSplit(me.comm, me.rank == 1 ? NCCL_SPLIT_NOCOLOR : 5, me.rank, &part, &config));
@@ -66,7 +67,7 @@ TEST_CASE("ranks without a color are in no part of a split communicator") {
 }
 
 TEST_CASE("a split waits for all members of the communicator") {
-  const auto wrong = all_members(2, 100, [](const Member& me) {
+  const auto wrong = all_members(2, 100, 0, [](const Member& me) {
     ncclConfig_t config = named("part");
     ncclComm_t part = nullptr;
     if (me.rank == 0) expect(ncclCommSplit(me.comm, 0, 0, &part, &config));

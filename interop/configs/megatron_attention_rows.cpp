@@ -1,0 +1,145 @@
+// Megatron-LM's options of attention: norms, windows, sinks, gated delta nets.
+// Sources: Megatron-LM core_v0.16.1 and d98e8a64, megatron/training/arguments.py and
+// megatron/core/transformer/transformer_config.py.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/parse_quantity.hpp"
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using M = ModelSpec;
+using D = GatedDeltaNet;
+
+/// Layers with the feature: all but every N-th, or those of a list.
+MaybeValue read_pattern(const ConfigReading& reading, const ConfigEntry& entry) {
+  const int layers = reading.config.model.layers;
+  const std::string text = layer_pattern_text(entry);
+  if (text.find('[') == std::string::npos) {
+    const Result<int> every = parse_int(text, reading.place(entry), 1);
+    if (!every) return every.error();
+    return std::optional(derived(layers - layers / *every, reading.place(entry)));
+  }
+  const Result<std::vector<bool>> pattern = parse_layer_pattern(text, reading.place(entry));
+  if (!pattern) return pattern.error();
+  const std::int64_t with = std::count(pattern->begin(), pattern->end(), true);
+  if (with <= layers) return std::optional(derived(with, reading.place(entry)));
+  return input_error(reading.place(entry), fmt::format("{} layers", with),
+                     fmt::format("at most the model's {}", layers));
+}
+
+/// The inverse for `with` of the layers: the last of every N is without, or the last ones are.
+std::string pattern_of(int layers, int with) {
+  const int without = layers - with;
+  for (int every = 2; without > 0 && every <= layers; ++every) {
+    if (layers / every == without) return std::to_string(every);
+  }
+  return fmt::format("([1]*{}+[0]*{})", with, without);
+}
+
+// Megatron-LM counts the tokens before the own one.
+
+void write_window(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const M& model = config.model;
+  if (model.sliding_window == 0 || model.windowed_layers == 0) return;
+  out.set(row.keys[0], scalar(fmt::format("{},0", model.sliding_window - 1)));
+  if (model.windowed_layers == model.layers) return;
+  out.set(row.keys[1], scalar(pattern_of(model.layers, model.windowed_layers)));
+}
+
+MaybeValue read_window(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) return std::optional(assumed("0"));
+  std::string text = entry->value.joined();
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  text = text.substr(0, text.find(','));
+  if (text == "-1") return std::optional(derived(0, reading.place(*entry)));
+  const Result<int> before = parse_int(text, reading.place(*entry), 0);
+  if (!before) return before.error();
+  return std::optional(derived(std::int64_t{*before} + 1, reading.place(*entry)));
+}
+
+MaybeValue read_windowed_layers(const ConfigRow& row, const ConfigReading& reading) {
+  if (reading.config.model.sliding_window == 0) return std::optional(assumed("0"));
+  if (const ConfigEntry* skip = reading.find(row.keys[1])) return read_pattern(reading, *skip);
+  return std::optional(derived(reading.config.model.layers, "every layer"));
+}
+
+constexpr std::string_view kVariant = "experimental-attention-variant";
+
+void write_delta_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const M& model = config.model;
+  if (model.delta.layers == 0) return;
+  out.set(row.keys[0], scalar("gated_delta_net"));
+  out.set(row.keys[1], scalar(pattern_of(model.layers, model.delta.layers)));
+}
+
+MaybeValue read_delta_layers(const ConfigRow& row, const ConfigReading& reading) {
+  const bool on = says(reading, kVariant, "gated_delta_net") || says(reading, kVariant, "gdn");
+  const ConfigEntry* layers = reading.find(row.keys[1]);
+  if (!on || layers == nullptr) return std::optional(assumed("0"));
+  return read_pattern(reading, *layers);
+}
+
+template <auto member, int usual>
+ConfigRow delta_row(std::string_view key) {
+  return computed(
+      member, {key},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (config.model.delta.layers > 0) {
+          write_number(out, row.keys[0], config.model.delta.*member);
+        }
+      },
+      [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+        if (reading.config.model.delta.layers == 0) return std::optional<ReadValue>{};
+        return found_or(reading, row.keys[0], std::to_string(usual));
+      });
+}
+
+}  // namespace
+
+/// The latents of latent attention have norms; Megatron-LM leaves them out without the option.
+/// Source: megatron/core/models/gpt/gpt_layer_specs.py, q_layernorm and kv_layernorm.
+ConfigRow megatron_qk_norm_row() {
+  return computed(
+      &M::qk_norm, {"qk-layernorm"},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        const bool on = config.model.qk_norm || config.model.latent();
+        if (on) out.set(row.keys[0], scalar("true"));
+      },
+      [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+        const ConfigEntry* on = reading.find(row.keys[0]);
+        if (on == nullptr) return std::optional(assumed("false"));
+        if (reading.config.model.latent()) {
+          return std::optional(derived("false", reading.place(*on) + ": of the latents"));
+        }
+        return std::optional(ReadValue{"true", Origin::found, reading.place(*on)});
+      });
+}
+
+std::vector<ConfigRow> megatron_attention_rows() {
+  return {
+      choice(&M::attention_output_gate,
+             {{"true", {{"attention-output-gate", "true"}}}, {"false", {}}}),
+      computed(&M::sliding_window, {"window-size", "window-attn-skip-freq"}, write_window,
+               read_window),
+      computed(&M::windowed_layers, {"window-size", "window-attn-skip-freq"}, nullptr,
+               read_windowed_layers),
+      choice(&M::attention_sinks, {{"true", {{"softmax-type", "learnable"}}},
+                                   {"false", {}},
+                                   {"false", {{"softmax-type", "vanilla"}}}}),
+      computed(&D::layers, {kVariant, "linear-attention-freq"}, write_delta_layers,
+               read_delta_layers),
+      delta_row<&D::key_heads, 16>("linear-num-key-heads"),
+      delta_row<&D::value_heads, 32>("linear-num-value-heads"),
+      delta_row<&D::key_head_dim, 128>("linear-key-head-dim"),
+      delta_row<&D::value_head_dim, 128>("linear-value-head-dim"),
+      delta_row<&D::conv_kernel, 4>("linear-conv-kernel-dim"),
+  };
+}
+
+}  // namespace echelon
