@@ -1,3 +1,4 @@
+// Over 400 lines because the cells of a row are read in one place, in the order of the plan.
 #include "evaluation/run_mapping.hpp"
 
 #include <fmt/format.h>
@@ -237,8 +238,9 @@ void set_shard_group(const MeasuredRun& row, const Framework& framework, Paralle
 void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& plan) {
   framework.rules = {};
   framework.any_layout = true;
+  framework.counts_recomputed = framework.counts_recomputed_in_pipeline = true;
   framework.stage_layers = StageLayers::chosen;
-  framework.experts_need_sequence_parallel = false;
+  framework.experts_need_sequence_parallel = framework.context_needs_flash = false;
   framework.tensor_parallel = framework.tensor_parallel || plan.tp > 1;
   framework.pipeline_parallel = framework.pipeline_parallel || plan.pp > 1;
   framework.zero3_with_tensor = framework.zero3_with_tensor || plan.tp > 1;

@@ -100,8 +100,9 @@ anchor 'Nemotron-4 340B, 256' "$nemotron --gpus 256 --global-batch 64 --precisio
 anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --global-batch 512 --precision fp8" '--tp 8 --pp 4 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '21.54 s, 1,601 TFLOP/s'
 # Trained, and measured by NVIDIA, with its module for multi-token prediction on the last stage.
 deepseek='--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8'
-# Its report recomputes all norms, the up projections of attention and the output of SwiGLU.
-anchor 'DeepSeek-V3, 2,048 H800' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s (180 k GPU hours per T tokens)'
+# Its report recomputes all norms, the up projections of attention and the output of SwiGLU, which
+# Megatron-Core has in fp8 with scales of blocks, as the report has too, and not with delayed scaling.
+anchor 'DeepSeek-V3, 2,048 H800' "$deepseek:deepseek-v3 --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s (180 k GPU hours per T tokens)'
 # Its schedule, dispatch in fp8 and recipe of states; layers per stage are not published.
 anchor 'DeepSeek-V3, 2,048 H800, DualPipe' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:deepseek-v3 --cluster dgx-h800 --gpus 2048 --global-batch 15360' '--framework hai-llm --schedule dualpipe --overlap dp,pp,ep --pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute selective:layernorm,mla_up_proj,moe_act --layers-per-stage 3,4,4,4,4,4,4,4,4,4,4,4,4,4,4,2' '19.9 s'
 anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 --gpus 2048 --global-batch 15360" '--pp 16 --ep 64 --dispatcher deepep --microbatch 1 --zero 1 --recompute full --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' '19.9 s'

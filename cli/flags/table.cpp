@@ -52,8 +52,9 @@ const std::vector<Flag>& flag_table() {
        "bf16:adam-fp32-master; in a search bf16:any tries all states of the framework",
        kJob | kRun},
       {"flash-attention", "",
-       "attention that never stores the sequence x sequence score matrix (default)", kJob, true,
-       true},
+       "attention that never stores the sequence x sequence score matrix; default: where the "
+       "framework has it on the GPU",
+       kJob, true, true},
       {"expert-imbalance", "X",
        "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
       {"document-lengths", "SPEC",

@@ -215,8 +215,14 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     if (!on) return on.error();
     job.flash_attention = *on;
     if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
-  } else {
+  } else if (framework.has_flash_attention(cluster.gpu().compute_capability)) {
     assumed.emplace_back("flash attention (--no-flash-attention)");
+  } else {
+    job.flash_attention = false;
+    assumed.push_back(
+        fmt::format("no flash attention, because {} has none on {} "
+                    "(--flash-attention)",
+                    framework.name, cluster.gpu().name));
   }
   if (const Setting* imbalance = settings.find("expert-imbalance")) {
     const Result<double> factor = imbalance_of(*imbalance, model);

@@ -27,6 +27,12 @@ constexpr std::array kDeepspeedDefaults = {
 };
 
 constexpr std::array kDeepspeedRules = {
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec&, const ParallelPlan& p) { return p.cp > 1 && (p.tp > 1 || p.pp > 1); },
+        "context parallelism (Ulysses) together with tensor or pipeline parallelism",
+        "Megatron-DeepSpeed 4efb479d, megatron/core/parallel_state.py:146; DeepSpeed "
+        "edaa7221, docs/_tutorials/ds-sequence.md:90"},
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return std::int64_t{p.dp} * p.cp % p.ep != 0;
@@ -67,7 +73,12 @@ Framework deepspeed() {
   f.interleaved = false;
   f.stage_layers = StageLayers::first_more;  // runtime/pipe/module.py, _partition_layers, type:
   f.overlaps_gather = false;
+  // runtime/pipe/module.py:380, activation_checkpoint_interval: all layers, so many at a time;
+  // without a pipeline the model does it (HuggingFace gradient_checkpointing: every block)
+  f.counts_recomputed = false;
   f.cp_all_to_all = true;
+  f.flash_capability = 0;         // PyTorch's memory-efficient kernel before Ampere
+  f.context_needs_flash = false;  // sequence/layer.py, DistributedAttention: of any attention
   f.expert_parallel = true;
   f.offload_optimizer = true;
   f.hybrid_shard[3] = true;  // MiCS: mics_shard_size

@@ -28,6 +28,7 @@ Framework own_runtime() {
   f.kernels = KernelLibrary::own;
   f.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
   f.dropout = false;
+  f.flash_capability = 0;
   f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
   f.zero23_with_pipeline = true;
   f.awaits_first_gather = true;  // runtime/training/training_device.cpp, await_updated

@@ -76,10 +76,17 @@ struct Framework {
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
-  bool packed_documents = false;        ///< offers attention within the documents of a sequence,
-                                        ///< whose kernels leave out all other pairs
-  bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
-  bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
+  /// From which compute capability on its attention can do without a matrix of scores; 0: on all
+  /// GPUs. FlashAttention-2 and cuDNN's fused attention have no kernels before Ampere.
+  /// Source: TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:569.
+  double flash_capability = 8;
+  bool context_needs_flash = true;  ///< … which its context parallelism needs
+  bool packed_documents = false;    ///< offers attention within the documents of a sequence,
+                                    ///< whose kernels leave out all other pairs
+  bool counts_recomputed = true;    ///< full recomputation of some layers only; else of all
+  bool counts_recomputed_in_pipeline = true;  ///< … with pp > 1
+  bool per_stage_recompute = false;           ///< recomputed layers may differ between stages
+  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
   bool hybrid_shard[4] = {false, false, false, false};
   /// Its optimizer takes all ranks of dp x cp for data-parallel ones: sources that name dp mean
@@ -181,6 +188,14 @@ struct Framework {
   [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
     return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
   }
+  /// Whether fewer than all layers can be recomputed fully on so many pipeline stages.
+  [[nodiscard]] bool recomputes_some_layers(int pp) const {
+    return counts_recomputed && (pp == 1 || counts_recomputed_in_pipeline);
+  }
+  /// Whether it has flash attention on GPUs of this compute capability (0: unknown).
+  [[nodiscard]] bool has_flash_attention(double capability) const {
+    return capability <= 0 || capability >= flash_capability;
+  }
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
@@ -215,7 +230,9 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// The first of the framework's rules about `part` that the plan breaks, or null. A plan has to
 /// keep those of every part; planner/space/legality.hpp asks them all.
 [[nodiscard]] const FrameworkRule* broken_rule(const Framework& framework, RulePart part,
-                                               const ModelSpec& model, const ParallelPlan& plan);
+                                               const ModelSpec& model,
+                                               const PrecisionRecipe& precision,
+                                               const ParallelPlan& plan);
 
 /// What the framework asks for and warns of when it runs this plan, in the order of its table: the
 /// settings that the plan needs besides the ones its fields name (`--use-precision-aware-optimizer`

@@ -115,6 +115,13 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "CUDA graphs of layers under FSDP that overlaps expert communication",
                   "Megatron-LM d98e8a64, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:182"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) { return p.offload_optimizer > 0; },
+                  "optimizer offload with fp8 primary weights, but for those of delayed scaling",
+                  "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1195",
+                  [](const PrecisionRecipe& r) {
+                    return r.primary_weights && r.scaling != Fp8Scaling::delayed;
+                  }},
     FrameworkRule{RulePart::recomputation,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.overlap_ep && p.recompute == Recompute::full;
@@ -148,14 +155,22 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "recomputation of moe around the CUDA graph of its router",
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2866"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.recompute_modules.intersects(
+                        {RecomputeModule::layernorm, RecomputeModule::moe_act});
+                  },
+                  "recomputation of layernorm or moe_act in fp8 with delayed scaling",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1241",
+                  [](const PrecisionRecipe& r) { return r.scaling == Fp8Scaling::delayed; }},
 };
 
-/// What of a layer has static shapes: Megatron-Core refuses modules that the model lacks, and the
-/// MLP where expert communication overlaps.
 std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
-  std::string scope = "attn";
-  if (m.moe_layers() < m.layers && !p.overlap_ep) scope += " mlp";
-  if (m.moe.experts > 0) scope += " moe_router moe_preprocess";
+  std::string scope;
+  for (const std::string_view part : graphed_parts(m, p)) {
+    scope += scope.empty() ? "" : " ";
+    scope += part;
+  }
   return scope;
 }
 
@@ -302,6 +317,13 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
                "megatron/core/transformer/transformer_config.py:2824-2852, 3063"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.cuda_graphs != CudaGraphs::layers || !p.overlap_ep) return {};
+                 return "Transformer Engine 2.10 or later, for --delay-wgrad-compute with CUDA "
+                        "graphs of layers";
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1917"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
@@ -309,6 +331,13 @@ constexpr std::array kMegatronCoreRemarks = {
                         "different CUDA_DEVICE_MAX_CONNECTIONS";
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:930"},
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (uses_fsdp(p) || !p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
+                 return "overlap of ep together with tp or cp > 1: on GPUs before Blackwell they "
+                        "want different CUDA_DEVICE_MAX_CONNECTIONS";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:938"},
     RemarkRule{
         RemarkKind::warns,
         [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
@@ -380,6 +409,8 @@ Framework megatron_core() {
   for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
   f.packed_documents = true;
+  // Without flash attention TransformerEngine has no context parallelism (context_needs_flash):
+  // TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:1169
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414

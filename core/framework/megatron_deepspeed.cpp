@@ -45,6 +45,8 @@ Framework megatron_deepspeed() {
   f.stage_layers = StageLayers::first_more;
   // DeepSpeed edaa7221, runtime/pipe/engine.py, is_pipe_partitioned: on at tp > 1
   f.scatters_messages = true;
+  // megatron/model/gpt_model.py:449: DeepSpeed's pipeline has no recompute method "block"
+  f.counts_recomputed_in_pipeline = false;
   f.rules = {};
   f.remark_rules = kMegatronDeepspeedRemarks;
   f.defaults = kMegatronDeepspeedDefaults;

@@ -86,6 +86,7 @@ Framework nanotron() {
   f.reduces_in_ddp = true;
   f.overlaps_gather = false;
   f.overlaps_tp_backward = false;
+  f.counts_recomputed = false;  // config/parallelism_config.py:35, recompute_layer: of every block
   f.gather_buffers = 2;
   f.zero1_gather_local = 2;
   f.zero1_gather_shard = 2;

@@ -10,14 +10,22 @@ std::string_view name_of(RemarkKind kind) {
   return kind == RemarkKind::needs ? "requires" : "warns";
 }
 
+std::vector<std::string_view> graphed_parts(const ModelSpec& model, const ParallelPlan& plan) {
+  std::vector<std::string_view> parts = {"attn"};
+  if (model.moe_layers() < model.layers && !plan.overlap_ep) parts.emplace_back("mlp");
+  if (model.moe.experts > 0) parts.insert(parts.end(), {"moe_router", "moe_preprocess"});
+  return parts;
+}
+
 bool replicates_kv_heads(const ModelSpec& model, const ParallelPlan& plan) {
   return model.kv_heads % plan.tp != 0;
 }
 
 const FrameworkRule* broken_rule(const Framework& framework, RulePart part, const ModelSpec& model,
-                                 const ParallelPlan& plan) {
+                                 const PrecisionRecipe& precision, const ParallelPlan& plan) {
   const auto found = std::ranges::find_if(framework.rules, [&](const FrameworkRule& rule) {
-    return rule.part == part && rule.broken(model, plan);
+    const bool in_question = rule.part == part && (rule.in == nullptr || rule.in(precision));
+    return in_question && rule.broken(model, plan);
   });
   return found == framework.rules.end() ? nullptr : &*found;
 }

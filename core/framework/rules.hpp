@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/model/model.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
@@ -33,6 +35,8 @@ struct FrameworkRule {
   bool (*broken)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
   std::string_view what;    ///< is missing: "<framework> has no <what>"
   std::string_view source;  ///< file, line and version that refuses it
+  /// The precisions of the jobs whose plans it refuses; null: those of all.
+  bool (*in)(const PrecisionRecipe& precision) = nullptr;
 };
 
 /// How the framework speaks of a plan that it accepts.
@@ -60,6 +64,14 @@ struct FrameworkRemark {
   /// Line of the script that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1"; "" for none.
   std::string_view environment = "";
 };
+
+/// Parts of a layer that graphs of layers hold, as Megatron-LM's --cuda-graph-scope names them:
+/// those with static shapes that the model has. The MLP of dense layers is left out where expert
+/// communication overlaps another microbatch.
+/// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1758, 1898;
+/// d98e8a64, docs/user-guide/features/cuda_graph.md.
+[[nodiscard]] std::vector<std::string_view> graphed_parts(const ModelSpec& model,
+                                                          const ParallelPlan& plan);
 
 /// Whether a key/value head would be held by more than one tensor-parallel rank, which several
 /// frameworks refuse.

@@ -78,6 +78,21 @@ constexpr std::array kTorchtitanRules = {
                   },
                   "ep 1 with etp other than tp",
                   "torchtitan v0.2.2, torchtitan/models/llama4/infra/parallelize.py:559"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep && p.etp > 1;
+                  },
+                  "DeepEP with experts split by tensor parallelism (etp > 1)",
+                  "torchtitan v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:107"},
+    // Of its models with experts these two alone have shared ones.
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep &&
+                           m.moe.shared_ffn_hidden == 0;
+                  },
+                  "DeepEP but in DeepSeek-V3 and Llama 4: gpt-oss and Qwen3 exchange by alltoall",
+                  "torchtitan v0.2.2, torchtitan/models/gpt_oss/infra/parallelize.py:106, "
+                  "torchtitan/models/qwen3/infra/parallelize.py"},
     FrameworkRule{RulePart::sharding,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     const bool other_axis = p.tp > 1 || p.pp > 1 || p.ep > 1;
@@ -123,7 +138,7 @@ constexpr std::array kTorchtitanRemarks = {
                  return "parallelism.expert_parallel_comm_backend = \"" +
                         std::string(name_of(p.dispatcher)) + "\"";
                },
-               "torchtitan, torchtitan/distributed/deepep/README.md"},
+               "torchtitan v0.2.2, torchtitan/config/job_config.py:474"},
 };
 
 }  // namespace
@@ -146,14 +161,22 @@ Framework torchtitan() {
   // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
   f.dualpipe_v = true;
   f.cp_ring = true;
+  // PyTorch's scaled_dot_product_attention: before Ampere its memory-efficient kernel, which ring
+  // attention takes too (torch/distributed/tensor/experimental/_attention.py)
+  f.flash_capability = 0;
   f.expert_parallel = true;
+  // v0.2.2, torchtitan/config/job_config.py:474, expert_parallel_comm_backend; HybridEP came later
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
-  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.sequence_parallel_always = true;
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.
   f.eager_passes = 3;
   f.saves_gate_output = true;  // F.silu(w1(x)) * w3(x), unless compiled
+  // v0.2.2, torchtitan/distributed/activation_checkpoint.py:173, mode "full": every block. Every
+  // n-th one ("selective" with a number, line 40 there) is left out: later ones do not have it
+  // (b5bcd76c, FullAC, SelectiveAC, MemoryBudgetAC), and neither have FSDP2's other users
+  // (Accelerate, fsdp_activation_checkpointing).
+  f.counts_recomputed = false;
   // activation_checkpoint "selective", option "op": attention and every second mm are kept
   f.selective_per_operator = true;
   // torch's cross entropy: bf16 logits and their gradient, fp32 copy, log-softmax, gradient

@@ -38,6 +38,12 @@ inline constexpr double kNvfp4Cast = 15;
 inline constexpr double kMxfp8Rate = 1.83 / 1.92;
 inline constexpr double kNvfp4Rate = 3.48 / 1.92;
 
+/// How fp8 GEMMs scale what they read, as Megatron-LM's --fp8-recipe names it: by the largest
+/// values of earlier steps (delayed), of the tensor itself (tensorwise), or per block of it
+/// (blockwise, mxfp8). Source: Megatron-LM core_v0.16.1, megatron/core/enums.py:20, Fp8Recipe.
+enum class Fp8Scaling { none, delayed, tensorwise, blockwise, mxfp8, nvfp4 };
+[[nodiscard]] std::string_view name_of(Fp8Scaling scaling);
+
 /// Bytes per parameter of all state that persists during training.
 ///
 /// ZeRO stage z shards over the data-parallel (shard) group:
@@ -46,8 +52,9 @@ inline constexpr double kNvfp4Rate = 3.48 / 1.92;
 struct PrecisionRecipe {
   std::string name;  ///< "bf16:adam-fp32-master"
   std::string source;
-  Dtype compute = Dtype::bf16;  ///< dtype of GEMM inputs and activations
-  double weight = 2;            ///< resident copy of the weights
+  Dtype compute = Dtype::bf16;            ///< dtype of GEMM inputs and activations
+  Fp8Scaling scaling = Fp8Scaling::none;  ///< none: no fp8
+  double weight = 2;                      ///< resident copy of the weights
   double layer_weight = 0;      ///< … of a layer in addition: fp8 copies for GEMMs; below 0 where
                                 ///< fp8 replaces the 16-bit weights
   double gradient = 0;          ///< gradients as the backward pass produces them
@@ -60,7 +67,8 @@ struct PrecisionRecipe {
   double fp8_input = 1;         ///< an element of a GEMM's input kept in fp8, with its scales
   int expert_rows = 1;          ///< rows of an expert are padded to a multiple of this
   double cast = kDelayedCast;   ///< HBM bytes per element of a GEMM's input that is quantised
-  double least_capability = 0;  ///< of the GPU, whose tensor cores take the format
+  bool primary_weights = false;  ///< weights of layers are kept in fp8 alone (--fp8-param-gather)
+  double least_capability = 0;   ///< of the GPU, whose tensor cores take the format
   /// Moments or weights that only an optimizer that shards its states keeps so narrow. Source:
   /// Megatron-LM d98e8a64, core/optimizer/__init__.py ("--use-precision-aware-optimizer only
   /// supported with distributed optimizer") and training/arguments.py (--fp8-param-gather).

@@ -20,6 +20,18 @@ std::string_view name_of(Dtype dtype) {
   return "?";
 }
 
+std::string_view name_of(Fp8Scaling scaling) {
+  switch (scaling) {
+    case Fp8Scaling::none: return "none";
+    case Fp8Scaling::delayed: return "delayed";
+    case Fp8Scaling::tensorwise: return "tensorwise";
+    case Fp8Scaling::blockwise: return "blockwise";
+    case Fp8Scaling::mxfp8: return "mxfp8";
+    case Fp8Scaling::nvfp4: return "nvfp4";
+  }
+  return "?";
+}
+
 double width_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::fp64: return 8;
@@ -186,11 +198,14 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 2,
        .reduced_gradient = 4},
       {.name = "fp8:adam-fp32-master",
-       .source = "Transformer Engine under Megatron: GEMMs in fp8, weights kept and gathered in "
-                 "bf16 (--fp8-param-gather is off) next to their fp8 copies, one per layout, which "
-                 "all microbatches use (TransformerEngine d0067d0d, module/base.py, "
-                 "quantize_weight), the rest as bf16:adam-fp32-master",
+       .source =
+           "Transformer Engine under Megatron: GEMMs in fp8 with delayed scaling, the default of "
+           "--fp8-recipe (Megatron-LM core_v0.16.1, transformer_config.py:436), weights kept "
+           "and gathered in bf16 (--fp8-param-gather is off) next to their fp8 copies, one per "
+           "layout, which all microbatches use (TransformerEngine d0067d0d, module/base.py, "
+           "quantize_weight), the rest as bf16:adam-fp32-master",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::delayed,
        .weight = 2,
        .layer_weight = 2,
        .gradient = 0,
@@ -205,6 +220,7 @@ std::vector<PrecisionRecipe> all_recipes() {
                  "(TransformerEngine d0067d0d; Megatron-LM --fp8-recipe mxfp8); rate and casts: "
                  "docs/examples/gemm_profiling there, B300",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::mxfp8,
        .weight = 2,
        .layer_weight = 2 + 2.0 / 32,
        .gradient = 0,
@@ -223,6 +239,7 @@ std::vector<PrecisionRecipe> all_recipes() {
                  "MFU of the fp8 peak (TransformerEngine d0067d0d; Megatron-LM --fp4-format e2m1); "
                  "rate and casts: docs/examples/gemm_profiling there, B300",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::nvfp4,
        .weight = 2,
        .layer_weight = 1 + 2.0 / 16,
        .gradient = 0,
@@ -241,6 +258,7 @@ std::vector<PrecisionRecipe> all_recipes() {
                  "alone, once per layout (TransformerEngine d0067d0d, quantizer.cpp, "
                  "is_non_tn_fp8_gemm_supported), and gathered in fp8",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::delayed,
        .weight = 2,
        .gradient = 0,
        .main_gradient = 4,
@@ -249,6 +267,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 1,
        .reduced_gradient = 4,
        .expert_rows = 16,
+       .primary_weights = true,
        .needs_distributed_optimizer = true},
       {.name = "fp8:bf16-gradients",
        .source =
@@ -256,6 +275,7 @@ std::vector<PrecisionRecipe> all_recipes() {
            "(Megatron-Bridge 067f987d, perf_recipes/_common.py, and "
            "training/mixed_precision.py: fp8_param of current scaling)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::tensorwise,
        .weight = 2,
        .gradient = 0,
        .main_gradient = 2,
@@ -265,11 +285,13 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 2,
        .expert_rows = 16,
        .cast = kCurrentCast,
+       .primary_weights = true,
        .needs_distributed_optimizer = true},
       {.name = "fp8:precision-aware",
        .source = "fp8:bf16-gradients with both moments kept in bf16 (Megatron-Bridge 067f987d, "
                  "recipes of DeepSeek-V3: precision-aware optimizer)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::tensorwise,
        .weight = 2,
        .gradient = 0,
        .main_gradient = 2,
@@ -279,6 +301,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 2,
        .expert_rows = 16,
        .cast = kCurrentCast,
+       .primary_weights = true,
        .needs_distributed_optimizer = true},
       {.name = "fp8:deepseek-v3",
        .source =
@@ -286,6 +309,7 @@ std::vector<PrecisionRecipe> all_recipes() {
            "kept and gathered in fp8 alone, once per layout; casts as its kernels make them "
            "(DeepSeek-V3, arXiv 2412.19437, sections 3.3.1, 3.3.3 and 3.5.2)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::blockwise,
        .weight = 2,
        .gradient = 0,
        .main_gradient = 4,
@@ -295,12 +319,14 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 4,
        .fp8_input = kBlockwiseInput,
        .expert_rows = 16,
-       .cast = kTileCast},
+       .cast = kTileCast,
+       .primary_weights = true},
       {.name = "fp8:blockwise",
        .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
                  "copies, bf16 gradients (Megatron-Bridge 067f987d, training/mixed_precision.py: "
                  "no fp8_param, perf_recipes/_common.py)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::blockwise,
        .weight = 2,
        .layer_weight = 2,
        .gradient = 0,
@@ -318,6 +344,7 @@ std::vector<PrecisionRecipe> all_recipes() {
                  "arguments.py, reuse_grad_buf_for_mxfp8_param_ag; Megatron-Bridge 067f987d, "
                  "training/mixed_precision.py, perf_recipes/_common.py)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::mxfp8,
        .weight = 2,
        .layer_weight = 2 * (kMxInput - 1),
        .gradient = 0,
@@ -330,6 +357,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kMxInput,
        .expert_rows = 32,
        .cast = kMxfp8Cast,
+       .primary_weights = true,
        .least_capability = kBlackwell,
        .needs_distributed_optimizer = true},
       {.name = "mxfp8:muon",
@@ -337,6 +365,7 @@ std::vector<PrecisionRecipe> all_recipes() {
                  "momentum (Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py and "
                  "perf_recipes/_common.py; v0.4, kimi_llm_pretrain.py: fp8_param_gather off)",
        .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::mxfp8,
        .weight = 2,
        .layer_weight = 2 * kMxInput,
        .gradient = 0,

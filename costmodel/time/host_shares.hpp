@@ -17,12 +17,15 @@ struct HostShares {
 
 /// Graphs of layers hold attention, router and preprocessing of a layer with experts, half of its
 /// launches; dispatch, grouped GEMMs and combine wait for token counts. A dense layer is one graph
-/// in place of about 20 kernels. Source: Megatron-LM d98e8a64, docs/cuda_graph.md. Checked by:
-/// tests/costmodel/operators/experts_test.cpp.
-[[nodiscard]] inline HostShares host_shares(CudaGraphs graphs, bool experts) {
-  switch (graphs) {
+/// in place of about 20 kernels, but for its MLP, the other half, where expert communication
+/// overlaps another microbatch (graphed_parts). Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+/// Checked by: tests/costmodel/operators/experts_test.cpp.
+[[nodiscard]] inline HostShares host_shares(const ParallelPlan& plan, bool experts) {
+  switch (plan.cuda_graphs) {
     case CudaGraphs::none: return {};
-    case CudaGraphs::layers: return experts ? HostShares{0.5, 0.5, 1} : HostShares{0.05, 1, 1};
+    case CudaGraphs::layers:
+      if (experts) return {0.5, 0.5, 1};
+      return {plan.overlap_ep ? 0.5 : 0.05, 1, 1};
     case CudaGraphs::full_iteration: break;
   }
   return {0, 0, 0};

@@ -201,7 +201,7 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   passes.recompute += selective * part.repeated;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
-    const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
+    const HostShares shares = host_shares(plan_, layer.experts > 0);
     const double experts =
         layer.experts > 0
             ? share * expert_launches(framework, cost_model_.model().moe, recipe_,

@@ -37,6 +37,11 @@ struct SearchContext {
     return policies[point.sharding.overlap_ep ? 1 : 0][static_cast<std::size_t>(point.cuda_graphs)];
   }
 
+  /// Whether plans on so many stages recompute all layers fully or none, never some of them.
+  [[nodiscard]] bool all_or_none(int pp) const {
+    return every_layer || !request.framework.recomputes_some_layers(pp);
+  }
+
   const PlanRequest& request;
   CostModel cost_model;
   Bytes usable;        ///< memory of a GPU that a plan may reserve

@@ -144,7 +144,8 @@ bool DegreeEnumerator::offers(const SearchPoint& point) const {
   static_cast<LayerSharding&>(plan) = point.sharding;
   plan.cuda_graphs = point.cuda_graphs;
   return offers_dispatcher(request_.framework, request_.cluster, point.sharding.dispatcher) &&
-         broken_rule(request_.framework, RulePart::degrees, request_.model, plan) == nullptr;
+         broken_rule(request_.framework, RulePart::degrees, request_.model, request_.job.precision,
+                     plan) == nullptr;
 }
 
 Dispatcher DegreeEnumerator::dispatcher_of(const SearchPoint& point) {

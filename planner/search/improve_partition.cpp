@@ -17,9 +17,9 @@ std::optional<Bytes> accept_best(const SearchContext& context, const PendingPart
                                  SearchPoint point, Bytes limit, Findings& found, Priced& work) {
   EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
   found.count_partitioned();
-  std::optional<LayerPartition> partition =
-      best_partition(context.cost_model, work.plan, *open.costs, limit,
-                     found.pool.bound_of(point, open.weight), context.every_layer);
+  std::optional<LayerPartition> partition = best_partition(
+      context.cost_model, work.plan, *open.costs, limit, found.pool.bound_of(point, open.weight),
+      point.recompute.kind == Recompute::full && context.all_or_none(point.pp));
   if (!partition) return std::nullopt;
   apply_partition(*partition, work.plan);
   point.recompute_layers =

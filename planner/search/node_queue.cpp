@@ -12,7 +12,7 @@ namespace echelon {
 
 const FrameworkRule* broken_schedule_rule(const SearchContext& context, const SearchPoint& point) {
   const PlanRequest& request = context.request;
-  return broken_rule(request.framework, RulePart::schedule, request.model,
+  return broken_rule(request.framework, RulePart::schedule, request.model, request.job.precision,
                      degrees_of(request, point));
 }
 

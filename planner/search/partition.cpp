@@ -85,6 +85,9 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
     if (partitioner.may_fit(std::nullopt)) return {.full = 1, .selective = policy, .whole = whole};
   }
   if (!whole) return {.full = cost_model.model().layers, .whole = false};
+  if (!cost_model.framework().recomputes_some_layers(plan.pp)) {
+    return {.full = cost_model.model().layers};
+  }
   set_policy(Recompute::full, plan);
   partitioner.follow_policy();
   int low = 0;

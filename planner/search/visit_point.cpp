@@ -53,14 +53,15 @@ bool price_point(const PointPricing& pricing, const SearchPoint& point, Bytes li
 
 /// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, and
 /// more of them as long as the plan then fits with a probability that can make up for it; for the
-/// front every count. `all`: layers of the fullest stage.
+/// front every count. Some frameworks have all layers or none. `all`: layers of the fullest stage.
 bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, int all) {
   bool any = false;
   const auto price = [&](int layers) {
     point.recompute_layers = layers;
     any = price_point(pricing, point, pricing.context.usable) || any;
   };
-  const bool counted = !pricing.context.pinned_counts && !pricing.context.every_layer;
+  const SearchContext& context = pricing.context;
+  const bool counted = !context.pinned_counts && !context.all_or_none(point.pp);
   const auto fewest_within = [&](Bytes limit) {
     return fewest_recomputed(pricing.context, point, all, limit, pricing.costs, pricing.work);
   };
@@ -70,7 +71,16 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
       price(layers);
     }
   }
-  std::optional<Bytes> limit = pricing.context.usable;
+  std::optional<Bytes> limit = context.usable;
+  const bool beside_none = !context.pinned_counts && !context.every_layer;  // which was priced
+  if (beside_none && !counted && !pricing.for_front) {
+    SearchPoint none = point;
+    none.recompute = Recompute::none;
+    if (price_memory(context, none, pricing.costs, pricing.work) <= Bytes{}) {
+      limit = pricing.found.pool.next_limit(none, pricing.least, pricing.weight,
+                                            pricing.work.memory.peak_reserved);
+    }
+  }
   while (limit && counted && !pricing.for_front) {
     const int fewest = fewest_within(*limit);
     if (fewest >= all) break;

@@ -430,7 +430,8 @@ std::vector<RecomputePolicy> policies_beside(const PlanRequest& request,
   plan.cuda_graphs = graphs;
   for (const RecomputePolicy& policy : policies) {
     set_policy(policy, plan);
-    if (!check_policy(request.model, request.framework, plan)) allowed.push_back(policy);
+    if (!check_policy(request.model, request.job.precision, request.framework, plan))
+      allowed.push_back(policy);
   }
   return allowed;
 }

@@ -46,10 +46,11 @@ Status check_contradictions(const PlanRequest& request) {
     if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
     asked.overlap_ep = asked.overlap_shared = false;
     asked.cuda_graphs = CudaGraphs::none;
-    if (const auto broken = check_policy(request.model, request.framework, asked)) {
-      return input_error(
-          "--recompute-modules", broken->detail,
-          "modules that the framework and the model have, with --recompute selective");
+    if (const auto broken =
+            check_policy(request.model, request.job.precision, request.framework, asked)) {
+      return input_error("--recompute-modules", broken->detail,
+                         "modules that the framework has for the model and the precision, with "
+                         "--recompute selective");
     }
   }
   if (const auto broken = check_offload(request.model, request.framework, values)) {
@@ -66,7 +67,8 @@ Status check_contradictions(const PlanRequest& request) {
                                    request.framework.name),
                        "--recompute none, selective or full");
   }
-  if (const auto broken = check_policy(request.model, request.framework, policy_asked(c))) {
+  if (const auto broken =
+          check_policy(request.model, request.job.precision, request.framework, policy_asked(c))) {
     const bool overlaps = values.overlap_ep || values.overlap_shared;
     return input_error(overlaps ? "--overlap" : "--cuda-graphs", broken->detail,
                        values.overlap_shared ? "modules without shared_experts"

@@ -106,6 +106,10 @@ namespace {
 using enum RejectionReason;
 using Found = std::optional<Rejection>;
 
+Rejection lacks_of(const Framework& framework, std::string what) {
+  return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
+}
+
 Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
     const std::optional<std::int64_t> gpus = checked_product({p.tp, p.cp, p.dp, p.pp});
@@ -165,6 +169,10 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
                      fmt::format("cp {} with gated delta nets, whose state passes through the "
                                  "sequence in order",
                                  p.cp)};
+  }
+  if (!job.flash_attention && framework.context_needs_flash) {
+    return lacks_of(framework,
+                    fmt::format("context parallelism (cp {}) without flash attention", p.cp));
   }
   const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
@@ -314,14 +322,10 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   return check_both_ways(p, microbatches);
 }
 
-Rejection lacks_of(const Framework& framework, std::string what) {
-  return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
-}
-
 /// The rules of the framework's own table about a part of the plan.
-Found check_rules(const ModelSpec& model, const Framework& framework, RulePart part,
-                  const ParallelPlan& p) {
-  const FrameworkRule* rule = broken_rule(framework, part, model, p);
+Found check_rules(const ModelSpec& model, const PrecisionRecipe& precision,
+                  const Framework& framework, RulePart part, const ParallelPlan& p) {
+  const FrameworkRule* rule = broken_rule(framework, part, model, precision, p);
   if (rule == nullptr) return {};
   return lacks_of(framework, fmt::format("{} ({})", rule->what, rule->source));
 }
@@ -497,6 +501,13 @@ Found check_mixed(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
+/// All layers, where the framework recomputes all or none.
+Found check_all_counted(const Framework& framework, const ParallelPlan& p) {
+  if (framework.recomputes_some_layers(p.pp) || p.recompute_layers == p.layers_per_stage) return {};
+  return lacks_of(framework, fmt::format("full recomputation of some layers only{}: of all or none",
+                                         framework.counts_recomputed ? " on pipeline stages" : ""));
+}
+
 /// The same number of layers on every stage, and of a stage in every chunk.
 /// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
 /// recompute_num_layers counts within the layers of one chunk.
@@ -523,8 +534,9 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
-  if (Found found = check_policy(model, framework, p)) return found;
+Found check_recompute(const ModelSpec& model, const PrecisionRecipe& precision,
+                      const Framework& framework, const ParallelPlan& p) {
+  if (Found found = check_policy(model, precision, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -552,6 +564,7 @@ Found check_recompute(const ModelSpec& model, const Framework& framework, const 
                                                   p.layers_per_stage[s])};
     }
   }
+  if (Found found = check_all_counted(framework, p)) return found;
   return framework.per_stage_recompute ? Found{} : check_equal_counts(framework, p);
 }
 
@@ -565,10 +578,11 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
 /// of latent attention and of grouped experts need them.
-std::optional<Rejection> check_policy(const ModelSpec& model, const Framework& framework,
-                                      const ParallelPlan& p) {
+std::optional<Rejection> check_policy(const ModelSpec& model, const PrecisionRecipe& precision,
+                                      const Framework& framework, const ParallelPlan& p) {
   using enum RecomputeModule;
-  if (Found found = check_rules(model, framework, RulePart::recomputation, p)) return found;
+  if (Found found = check_rules(model, precision, framework, RulePart::recomputation, p))
+    return found;
   const RecomputeModules& asked = p.recompute_modules;
   if (asked.empty()) return {};
   if (p.recompute != Recompute::selective) {
@@ -702,7 +716,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
   if (Found found = check_dispatcher(framework, cluster, plan)) return found;
-  return check_rules(model, framework, RulePart::degrees, plan);
+  return check_rules(model, job.precision, framework, RulePart::degrees, plan);
 }
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
@@ -710,14 +724,15 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   if (Found found = check_pipeline(model, job, framework, plan)) return found;
   if (Found found = check_order(framework, plan)) return found;
   if (Found found = check_dealt_layers(model, framework, plan)) return found;
-  return check_rules(model, framework, RulePart::schedule, plan);
+  return check_rules(model, job.precision, framework, RulePart::schedule, plan);
 }
 
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
                                         const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
   if (Found found = check_zero(model, job.precision, framework, plan)) return found;
-  if (Found found = check_rules(model, framework, RulePart::sharding, plan)) return found;
+  if (Found found = check_rules(model, job.precision, framework, RulePart::sharding, plan))
+    return found;
   return check_host_memory(model, cluster, plan);
 }
 
@@ -729,7 +744,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
   if (Found found = check_offload(model, framework, plan)) return found;
-  return check_recompute(model, framework, plan);
+  return check_recompute(model, job.precision, framework, plan);
 }
 
 }  // namespace echelon

@@ -41,8 +41,9 @@ struct Rejection {
 };
 
 /// The rule that the plan's policy of recomputation breaks, alone: its modules, and what overlap
-/// of expert communication and CUDA graphs exclude.
+/// of expert communication, CUDA graphs and the precision exclude.
 [[nodiscard]] std::optional<Rejection> check_policy(const ModelSpec& model,
+                                                    const PrecisionRecipe& precision,
                                                     const Framework& framework,
                                                     const ParallelPlan& plan);
 

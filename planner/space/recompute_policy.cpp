@@ -53,6 +53,16 @@ class ModelSums {
   const Framework& framework_;
 };
 
+/// Whether the framework recomputes the module in a job of this precision, whatever else is chosen.
+bool recomputes(const CostModel& cost_model, RecomputeModule module) {
+  ParallelPlan alone;
+  set_policy({Recompute::selective, {module}}, alone);
+  const Framework& framework = cost_model.framework();
+  return framework.recompute_modules.contains(module) &&
+         broken_rule(framework, RulePart::recomputation, cost_model.model(),
+                     cost_model.job().precision, alone) == nullptr;
+}
+
 }  // namespace
 
 void set_policy(const RecomputePolicy& policy, ParallelPlan& plan) {
@@ -62,13 +72,12 @@ void set_policy(const RecomputePolicy& policy, ParallelPlan& plan) {
 
 std::vector<RecomputeModules> module_chain(const CostModel& cost_model) {
   constexpr double kLeastShare = 0.05;
-  const RecomputeModules& offered = cost_model.framework().recompute_modules;
-  if (offered.empty()) return {};
+  if (cost_model.framework().recompute_modules.empty()) return {};
   const ModelSums sums(cost_model);
   std::vector<RatedModule> rated;
   for (const RecomputeModule module : kRecomputeModules) {
     const bool core = module == RecomputeModule::core_attn;
-    if (!offered.contains(module) || (core && cost_model.job().flash_attention)) continue;
+    if (!recomputes(cost_model, module) || (core && cost_model.job().flash_attention)) continue;
     const RatedModule each = sums.of(module);
     if (each.freed > Bytes{} && each.ratio() < sums.ratio()) rated.push_back(each);
   }

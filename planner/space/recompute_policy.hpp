@@ -29,7 +29,8 @@ void set_policy(const RecomputePolicy& policy, ParallelPlan& plan);
 ///
 /// for one sample on one rank with experts inside a node, until whole layers cost less per byte.
 /// A set is tried when it frees a twentieth of what the layers keep more than the one before; the
-/// last one always. Under flash attention core_attn frees nothing that counts and is left out.
+/// last one always. Under flash attention core_attn frees nothing that counts and is left out, and
+/// so are modules that the framework refuses in the job's precision.
 /// Empty for a framework without modules.
 ///
 /// With flash attention DeepSeek-V3 has three or four sets. Other sets are no part of a search's

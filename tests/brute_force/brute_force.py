@@ -85,6 +85,7 @@ class Space:
         self.modules = []
         if stack == "megatron-core":
             self.modules = ["layernorm"] + (["layernorm,moe_act"] if self.experts else [])
+        self.counts = stack not in ("torchtitan", "deepspeed")  # else all layers or none
         self.axes = {**{axis: [value] for axis, value in self.pins.items()}, **axes}
         self.flags = ["--gpus", str(gpus), "--global-batch", str(batch), "--framework", stack,
                       *flags.split()]
@@ -308,6 +309,8 @@ def fewest_recomputed(program, space, plan, layers, limit):
     best, priced = with_layers(high)
     if priced is None or not priced.fits:
         return None
+    if not space.counts:
+        return (best, priced) if priced.value < limit else None
     # Of each chunk as many, by bisection; then the counts between two such, should they be legal.
     while high - low > 1:
         middle = (low + high) // 2

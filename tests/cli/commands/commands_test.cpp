@@ -186,6 +186,21 @@ TEST_CASE("a GPU without bf16 is planned with fp16, with a note") {
               "fp16:adam-fp32-master, because V100") == "");
 }
 
+TEST_CASE("a GPU before Ampere is planned without flash attention and context parallelism") {
+  const Sandbox sandbox;
+  const std::string found =
+      sandbox.plan("--model gpt2 --cluster dgx-v100 --gpus 8 --seq 1024 --json").out;
+  CHECK(lacks(found, "no flash attention, because megatron-core has none on V100") == "");
+  CHECK(lacks(found, "\"cp\": 1") == "");
+  CHECK(lacks(sandbox.plan("predict --model gpt2 --cluster dgx-v100 --gpus 8 --cp 2").err,
+              "megatron-core has no context parallelism (cp 2) without flash attention") == "");
+  CHECK(lacks(sandbox
+                  .plan("predict --model gpt2 --cluster dgx-v100 --gpus 8 --cp 2 "
+                        "--flash-attention --framework torchtitan --zero 3")
+                  .out,
+              "cp 2") == "");
+}
+
 TEST_CASE("another model may be tried on a plan file") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan("--model 7b --gpus 64 --pp 2 --vpp 1 -o a.json").exit_code == 0);

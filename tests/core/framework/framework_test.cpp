@@ -185,6 +185,48 @@ TEST_CASE("FSDP has its flags, and warns of tensor and context parallelism") {
   CHECK(said(RemarkKind::needs, plan).find("CUDA_DEVICE_MAX_CONNECTIONS=1") == 0);
 }
 
+TEST_CASE("overlap of ep warns of tensor and context parallelism") {
+  ModelSpec experts;
+  experts.moe.experts = 8;
+  ParallelPlan plan;
+  plan.ep = 8;
+  plan.overlap_ep = true;
+  CHECK(said(RemarkKind::warns, plan, experts) == "");
+  for (int ParallelPlan::*degree : {static_cast<int ParallelPlan::*>(&ParallelPlan::tp),
+                                    static_cast<int ParallelPlan::*>(&ParallelPlan::cp)}) {
+    ParallelPlan both = plan;
+    both.*degree = 2;
+    CHECK(said(RemarkKind::warns, both, experts).find("overlap of ep together with tp or cp > 1") ==
+          0);
+  }
+}
+
+TEST_CASE("graphs of layers hold the parts that the model has, without the MLP beside overlap") {
+  ModelSpec model;
+  model.layers = 4;
+  ParallelPlan plan;
+  using Parts = std::vector<std::string_view>;
+  CHECK(graphed_parts(model, plan) == Parts{"attn", "mlp"});
+  model.moe.experts = 8;
+  CHECK(graphed_parts(model, plan) == Parts{"attn", "moe_router", "moe_preprocess"});
+  model.moe.first_dense_layers = 1;
+  CHECK(graphed_parts(model, plan) == Parts{"attn", "mlp", "moe_router", "moe_preprocess"});
+  plan.ep = 8;
+  plan.overlap_ep = true;
+  CHECK(graphed_parts(model, plan) == Parts{"attn", "moe_router", "moe_preprocess"});
+  plan.cuda_graphs = CudaGraphs::layers;
+  CHECK(said(RemarkKind::needs, plan, model).find("Transformer Engine 2.10") != std::string::npos);
+}
+
+TEST_CASE("flash attention begins with Ampere, but for PyTorch's memory-efficient kernel") {
+  const Framework megatron = find_framework("megatron-core").value();
+  CHECK_FALSE(megatron.has_flash_attention(7.0));
+  CHECK_FALSE(megatron.has_flash_attention(7.5));
+  CHECK(megatron.has_flash_attention(8.0));
+  CHECK(megatron.has_flash_attention(0));  // of an unknown GPU
+  CHECK(find_framework("torchtitan")->has_flash_attention(7.0));
+}
+
 TEST_CASE("defaults that are not the plan's are named") {
   ModelSpec experts;
   experts.moe.experts = 8;

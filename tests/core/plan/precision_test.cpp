@@ -48,6 +48,21 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("fp32") == 16);
 }
 
+TEST_CASE("every fp8 recipe says how it scales, and casts accordingly") {
+  for (const PrecisionRecipe& recipe : precision_recipes()) {
+    INFO(recipe.name);
+    CHECK((recipe.compute == Dtype::fp8) == (recipe.scaling != Fp8Scaling::none));
+    // One scale per tensor needs no room; those of blocks are kept with the values.
+    const bool per_tensor =
+        recipe.scaling == Fp8Scaling::delayed || recipe.scaling == Fp8Scaling::tensorwise;
+    if (recipe.compute == Dtype::fp8) CHECK((recipe.fp8_input == 1) == per_tensor);
+    if (recipe.scaling == Fp8Scaling::delayed) CHECK(recipe.cast == kDelayedCast);
+    if (recipe.scaling == Fp8Scaling::tensorwise) CHECK(recipe.cast == kCurrentCast);
+    if (recipe.primary_weights) CHECK(recipe.scaling != Fp8Scaling::none);
+  }
+  CHECK(find_precision("fp8")->scaling == Fp8Scaling::delayed);  // the default of --fp8-recipe
+}
+
 TEST_CASE("names of earlier releases are still found") {
   CHECK(find_precision("fp8:mxfp8")->name == "mxfp8:bf16-gradients");
   CHECK(find_precision("fp8:mxfp8-muon")->name == "mxfp8:muon");

@@ -81,7 +81,10 @@ class AllPlans {
       const int most = *std::max_element(layers.begin(), layers.end());
       if (k > most) break;
       if (k % t.vpp != 0 && k != most) continue;
-      if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, plan)) return;
+      if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, plan)) {
+        if (k == 0) return;  // what else it recomputes changes nothing
+        continue;            // of all layers or none
+      }
       price(std::move(plan));
     }
   }

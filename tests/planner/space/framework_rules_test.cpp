@@ -97,6 +97,131 @@ TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
         std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism") {
+  const auto with = [](int tp, int pp) {
+    ParallelPlan plan = degrees(tp, pp, 1, 1, 1);
+    plan.sequence_parallel = false;
+    plan.cp = 2;
+    plan.cp_comm = CpComm::all_to_all;
+    return refused("7b", "deepspeed", plan);
+  };
+  CHECK(with(1, 1) == "");
+  CHECK(with(2, 1).find("parallel_state.py:146") != std::string::npos);
+  CHECK(with(1, 2).find("tensor or pipeline parallelism") != std::string::npos);
+}
+
+TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {
+  const auto with = [](const char* model, Dispatcher dispatcher, int etp = 1) {
+    ParallelPlan plan = degrees(etp > 1 ? etp : 1, 1, 8, etp, 3);
+    plan.dispatcher = dispatcher;
+    return refused(model, "torchtitan", plan);
+  };
+  CHECK(with("deepseek-v3", Dispatcher::deepep) == "");
+  CHECK(with("deepseek-v3", Dispatcher::deepep, 4).find("etp > 1") != std::string::npos);
+  CHECK(with("deepseek-v3", Dispatcher::hybridep) == "torchtitan has no token dispatcher hybridep");
+  CHECK(with("gpt-oss-20b", Dispatcher::alltoall) == "");
+  CHECK(with("gpt-oss-20b", Dispatcher::deepep).find("gpt_oss/infra") != std::string::npos);
+  CHECK(with("qwen3-30b-a3b", Dispatcher::deepep) != "");
+  const PlanRequest r = request_for("gpt-oss-20b", "dgx-h100", 8, "torchtitan");
+  const Result<SearchOutcome> found = search(r);
+  REQUIRE(found.ok());
+  REQUIRE(found->winner() != nullptr);
+  CHECK(found->winner()->plan.dispatcher == Dispatcher::alltoall);
+}
+
+TEST_CASE("some layers of a stage are recomputed where the framework counts them") {
+  const auto recomputing = [](const char* framework, int pp, int layers) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 8, framework);
+    ParallelPlan plan = degrees(1, pp, 1, 1, r.framework.zero_allowed[1] ? 1 : 3);
+    plan.dp = plan.shard_group = 8 / pp;
+    plan.layers_per_stage = split_layers(r.framework, r.model, pp, 1).value();
+    plan.recompute = Recompute::full;
+    plan.recompute_layers = plan.layers_per_stage;
+    if (layers > 0) plan.recompute_layers.assign(plan.layers_per_stage.size(), layers);
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  for (const Framework& framework : frameworks()) {
+    INFO(framework.name);
+    CHECK(recomputing(framework.name.c_str(), 1, 0) == "");
+  }
+  for (const char* counts : {"megatron-core", "megatron-2021", "llm-foundry", "echelon"}) {
+    INFO(counts);
+    CHECK(recomputing(counts, 1, 3) == "");
+  }
+  for (const char* all : {"torchtitan", "nanotron", "deepspeed"}) {
+    INFO(all);
+    CHECK(recomputing(all, 1, 3).find("some layers only: of all or none") != std::string::npos);
+    CHECK(recomputing(all, 2, 0) == "");
+  }
+  // Method "block" is Megatron's; DeepSpeed's pipeline has it not.
+  CHECK(recomputing("megatron-deepspeed", 1, 3) == "");
+  CHECK(recomputing("megatron-deepspeed", 2, 3).find("pipeline stages") != std::string::npos);
+  CHECK(recomputing("megatron-deepspeed", 2, 0) == "");
+}
+
+TEST_CASE("a search recomputes all layers or none where the framework does") {
+  int recomputed = 0;
+  for (const char* framework : {"torchtitan", "nanotron", "deepspeed"}) {
+    for (const int pp : {1, 4}) {
+      PlanRequest r = request_for("llama3-8b", "dgx-h100", 16, framework);
+      r.job.sequence = 8192;
+      r.top = 50;
+      r.constraints.pin<&ParallelPlan::pp>(pp);
+      const Result<SearchOutcome> found = search(r);
+      INFO(framework << ", pp " << pp);
+      REQUIRE(found.ok());
+      CHECK(found->winner() != nullptr);
+      for (const Candidate& each : found->candidates) {
+        if (each.plan.recompute != Recompute::full) continue;
+        CHECK(each.plan.recompute_layers == each.plan.layers_per_stage);
+        ++recomputed;
+      }
+    }
+  }
+  CHECK(recomputed > 0);
+}
+
+TEST_CASE("context parallelism needs flash attention but in DeepSpeed") {
+  const auto without = [](const char* framework, CpComm comm) {
+    PlanRequest r = request_for("7b", "dgx-v100", 8, framework);
+    r.job.flash_attention = false;
+    ParallelPlan plan = degrees(1, 1, 1, 1, framework == std::string("torchtitan") ? 3 : 1);
+    plan.cp = 2;
+    plan.cp_comm = comm;
+    plan.dp = 4;
+    plan.shard_group = 8;
+    plan.layers_per_stage = {32};
+    plan.recompute_layers = {0};
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  CHECK(without("megatron-core", CpComm::ring) ==
+        "megatron-core has no context parallelism (cp 2) without flash attention");
+  CHECK(without("megatron-core", CpComm::all_to_all) != "");
+  CHECK(without("torchtitan", CpComm::ring) != "");
+  CHECK(without("deepspeed", CpComm::all_to_all) == "");
+}
+
+TEST_CASE("fp8 primary weights stay with an optimizer on the GPU, but for delayed scaling") {
+  const auto offloaded = [](const char* precision) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64);
+    r.job.precision = find_precision(precision).value();
+    ParallelPlan plan = degrees(1, 1, 1, 1, 1);
+    plan.dp = plan.shard_group = 64;
+    plan.layers_per_stage = {32};
+    plan.recompute_layers = {0};
+    plan.offload_optimizer = 1;
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  for (const char* legal : {"bf16", "fp8", "fp8:primary-weights", "fp8:blockwise"}) {
+    INFO(legal);
+    CHECK(offloaded(legal) == "");
+  }
+  CHECK(offloaded("fp8:bf16-gradients").find("arguments.py:1195") != std::string::npos);
+}
+
 TEST_CASE("experts with tensor parallelism need sequence parallelism, whatever ep is") {
   // Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
   ParallelPlan plan = degrees(2, 1, 1, 2, 1);

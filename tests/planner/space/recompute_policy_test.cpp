@@ -84,6 +84,35 @@ TEST_CASE("the search tries the modules that the model and the framework have") 
   CHECK(module_chain(cost_model_of(other)).empty());
 }
 
+TEST_CASE("fp8 with delayed scaling repeats neither norms nor activations of experts") {
+  PlanRequest r = request_for("deepseek-v3", "dgx-h800", 64);
+  const auto repeated = [&](const char* precision) {
+    r.job.precision = find_precision(precision).value();
+    return module_chain(cost_model_of(r)).back();
+  };
+  CHECK_FALSE(repeated("fp8").intersects({layernorm, moe_act}));
+  CHECK(repeated("fp8").contains(mla_up_proj));
+  CHECK_FALSE(repeated("fp8:primary-weights").intersects({layernorm, moe_act}));
+  for (const char* precision : {"bf16", "fp8:blockwise", "fp8:precision-aware", "mxfp8", "nvfp4"}) {
+    INFO(precision);
+    CHECK(contains_all(repeated(precision), {layernorm, moe_act}));
+  }
+  r = request_for("deepseek-v3", "dgx-h800", 64, "hai-llm");  // has kernels of its own
+  CHECK(contains_all(repeated("fp8"), {layernorm, moe_act}));
+}
+
+TEST_CASE("modules that the precision excludes are refused when asked for") {
+  PlanRequest r = request_for("deepseek-v3", "dgx-h800", 64);
+  r.job.precision = find_precision("fp8").value();
+  r.constraints.pin<&ParallelPlan::recompute_modules>({moe_act});
+  const Status status = check_contradictions(r);
+  REQUIRE_FALSE(status);
+  CHECK(status.error().found.find("delayed scaling") != std::string::npos);
+  CHECK(status.error().found.find("transformer_config.py:1241") != std::string::npos);
+  r.job.precision = find_precision("fp8:blockwise").value();
+  CHECK(check_contradictions(r));
+}
+
 TEST_CASE("values of recomputation: pinned modules, a pinned policy, or the whole chain") {
   PlanRequest r = request_for("deepseek-v3", "dgx-h100", 64);
   const auto values = [&] { return recompute_values(r, cost_model_of(r)); };
@@ -114,7 +143,7 @@ TEST_CASE("modules that the framework or the model lacks are refused with the re
   plan.recompute_layers = {0};
   plan.recompute_modules = {mlp};
   const PlanRequest r = request_for("llama3-70b", "dgx-h100", 64);
-  const auto broken = check_policy(r.model, r.framework, plan);
+  const auto broken = check_policy(r.model, r.job.precision, r.framework, plan);
   REQUIRE(broken);
   CHECK(broken->detail == "recomputed modules mlp with recompute none");
 }
