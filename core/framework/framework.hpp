@@ -241,7 +241,7 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// without a word. The plan has to be legal for the framework and the model (check_plan). Reports,
 /// exports and the choice among ties read it; none of them knows a framework's rules itself.
 [[nodiscard]] std::vector<FrameworkRemark> remarks(const Framework& framework,
-                                                   const ModelSpec& model,
-                                                   const ParallelPlan& plan);
+                                                   const ModelSpec& model, const ParallelPlan& plan,
+                                                   bool flash_attention = true);
 
 }  // namespace echelon

@@ -352,7 +352,8 @@ constexpr std::array kMegatronCoreRemarks = {
                  if (!named && !p.recompute_modules.empty()) return {};
                  return "recomputation of core_attn is of no use to fused attention";
                },
-               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224"},
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224", "",
+               true},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.recompute_modules.empty()) return {};

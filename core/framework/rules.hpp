@@ -54,6 +54,7 @@ struct RemarkRule {
   std::string (*text)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
   std::string_view source;
   std::string_view environment = "";  ///< line of the script that starts it
+  bool of_flash = false;              ///< concerns flash attention alone
 };
 
 /// A remark on a certain plan.

@@ -1,9 +1,9 @@
 // Rows of Megatron-LM's and its descendants' recomputed modules, experts and CUDA graphs.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/framework/rules.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -90,10 +90,6 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{backend->value.first().text, Origin::found, reading.place(*backend)});
 }
 
-/// Parts of a layer with static shapes. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
-constexpr std::array<std::string_view, 4> kGraphedParts = {"attn", "mlp", "moe_router",
-                                                           "moe_preprocess"};
-
 /// Keys: implementation; scope; two older switches; the newer name of the scope. The first case of
 /// each value has what is written.
 ConfigRow graphs_row(const ExpertKeys& keys) {
@@ -123,9 +119,7 @@ ConfigRow graphs_row(const ExpertKeys& keys) {
     if (config.plan.cuda_graphs == CudaGraphs::full_iteration) return;
     ConfigValue scope;
     scope.is_list = true;
-    for (const std::string_view part : kGraphedParts) {
-      const bool dense = config.model.moe.experts == 0;
-      if (dense && part.starts_with("moe")) continue;
+    for (const std::string_view part : graphed_parts(config.model, config.plan)) {
       scope.items.push_back(scalar(std::string(part)));
     }
     out.set(self.keys[1], std::move(scope));
@@ -158,9 +152,13 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
 }
 
 std::vector<ConfigRow> without_expert_rows() {
+  return without_expert_rows(fixed(plan_part<&P::dispatcher>, "alltoall"));
+}
+
+std::vector<ConfigRow> without_expert_rows(ConfigRow dispatcher) {
   return {follows(plan_part<&P::recompute_modules>, no_layers),
           follows(plan_part<&P::offload_modules>, no_layers),
-          fixed(plan_part<&P::dispatcher>, "alltoall"),
+          std::move(dispatcher),
           fixed(plan_part<&P::overlap_ep>, "false"),
           fixed(plan_part<&P::overlap_shared>, "false"),
           fixed(plan_part<&P::cuda_graphs>, "none")};

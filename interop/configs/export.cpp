@@ -112,7 +112,8 @@ void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const Con
 void add_remarks(const RunConfig& config, ExportedConfig& out) {
   const Result<Framework> framework = find_framework(config.framework);
   if (!framework) return;
-  for (const FrameworkRemark& remark : remarks(*framework, config.model, config.plan)) {
+  for (const FrameworkRemark& remark :
+       remarks(*framework, config.model, config.plan, config.flash_attention)) {
     const std::string line(remark.environment);
     if (!line.empty() && out.environment.find(line) == std::string::npos) {
       out.environment += line + "\n";

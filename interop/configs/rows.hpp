@@ -121,6 +121,7 @@ struct ExpertKeys {
 [[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
 /// Of formats that have none of these: what their software always does.
 [[nodiscard]] std::vector<ConfigRow> without_expert_rows();
+[[nodiscard]] std::vector<ConfigRow> without_expert_rows(ConfigRow dispatcher);
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows);
 
 }  // namespace echelon

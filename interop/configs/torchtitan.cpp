@@ -40,6 +40,19 @@ MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) 
   return read_global_batch(batch, reading);
 }
 
+/// Source: torchtitan v0.2.2, torchtitan/config/job_config.py, expert_parallel_comm_backend.
+void write_backend(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.dispatcher == Dispatcher::deepep) out.set(row.keys[0], quoted("deepep"));
+}
+
+MaybeValue read_backend(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* backend = reading.find(row.keys[0]);
+  if (backend == nullptr) return std::optional(derived("alltoall", "torchtitan's default"));
+  const std::string& text = backend->value.first().text;
+  return std::optional(
+      ReadValue{text == "standard" ? "alltoall" : text, Origin::found, reading.place(*backend)});
+}
+
 }  // namespace
 
 ConfigFormat torchtitan_format() {
@@ -119,7 +132,9 @@ ConfigFormat torchtitan_format() {
                                {"selective", {}}}),
                    });
   add_rows(format, titan_end_rows("parallelism.enable_async_tensor_parallel"));
-  add_rows(format, without_expert_rows());
+  add_rows(format, without_expert_rows(computed(plan_part<&P::dispatcher>,
+                                                {"parallelism.expert_parallel_comm_backend"},
+                                                write_backend, read_backend)));
   return format;
 }
 

@@ -1,3 +1,5 @@
+// Over 400 lines because the remedies, the choice of the next step and its searches share one
+// state.
 #include "planner/explain/chain.hpp"
 
 #include <algorithm>

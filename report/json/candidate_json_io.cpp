@@ -114,7 +114,8 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
   out["time"]["data_load_seconds"] =
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   Json list = Json::array();
-  for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
+  for (const FrameworkRemark& remark :
+       remarks(request.framework, request.model, candidate.plan, request.job.flash_attention)) {
     list.push_back(
         {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
   }

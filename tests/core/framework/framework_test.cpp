@@ -142,6 +142,19 @@ TEST_CASE("a plain plan calls for no remark") {
   }
 }
 
+TEST_CASE("a remark on fused attention is not made where attention keeps its scores") {
+  ParallelPlan plan;
+  plan.recompute = Recompute::selective;
+  plan.recompute_modules = {RecomputeModule::core_attn};
+  const Framework megatron = find_framework("megatron-core").value();
+  const auto warns = [&](bool flash_attention) {
+    const auto all = remarks(megatron, {}, plan, flash_attention);
+    return std::ranges::any_of(all, [](const auto& r) { return r.kind == RemarkKind::warns; });
+  };
+  CHECK(warns(true));
+  CHECK_FALSE(warns(false));
+}
+
 TEST_CASE("offload needs the precision-aware optimizer") {
   ParallelPlan plan;
   plan.zero = 1;

@@ -1,3 +1,4 @@
+// Over 400 lines because it is one library: its descriptors, its heuristics and its products.
 // cuBLASLt: descriptors, algorithms, and the conditions of a product.
 #include <algorithm>
 #include <cstring>
