@@ -213,7 +213,12 @@ Ran run_with_failure(standins::Failure::Kind kind, const PlanFile& plan, std::in
   standins::start(machine);
   RunSettings settings = on_gpus(steps);
   settings.timeout = deadline;
-  return run(plan, settings, with_gpus());
+  RunContext context = with_gpus();
+  std::string told;  // before memory is freed, which may never end
+  context.gpus_failed = [&](const RunReport& report) { told = report.reason; };
+  Ran ran = run(plan, settings, context);
+  CHECK(told == ran.report.reason);
+  return ran;
 }
 
 TEST_CASE("a rank that never joins a collective ends the run with step and instruction") {
