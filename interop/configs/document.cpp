@@ -97,6 +97,17 @@ Result<ConfigDocument> read_config(ConfigSyntax syntax, std::string_view text,
   return has_argument_dump(text) ? read_argument_dump(text, where) : read_script(text, where);
 }
 
+std::string_view extension_of(ConfigSyntax syntax) {
+  switch (syntax) {
+    case ConfigSyntax::toml: return "toml";
+    case ConfigSyntax::yaml: return "yaml";
+    case ConfigSyntax::json: return "json";
+    case ConfigSyntax::python: return "py";
+    case ConfigSyntax::arguments: break;
+  }
+  return "sh";
+}
+
 std::string write_config(ConfigSyntax syntax, const ConfigDocument& document,
                          const std::vector<std::string>& comments) {
   std::string out;

@@ -54,6 +54,8 @@ enum class ConfigSyntax {
   json,
   python,  ///< a function that sets the options of a configuration
 };
+/// Of a file's name: "toml"; "sh" for arguments.
+[[nodiscard]] std::string_view extension_of(ConfigSyntax syntax);
 
 /// Longest configuration that is read.
 inline constexpr std::size_t kLongestConfig = 4 << 20;

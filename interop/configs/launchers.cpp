@@ -27,17 +27,6 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-std::string_view extension_of(ConfigSyntax syntax) {
-  switch (syntax) {
-    case ConfigSyntax::toml: return "toml";
-    case ConfigSyntax::yaml: return "yaml";
-    case ConfigSyntax::json: return "json";
-    case ConfigSyntax::python: return "py";
-    case ConfigSyntax::arguments: break;
-  }
-  return "sh";
-}
-
 /// The lines of `text`, each behind `indent` blanks.
 std::string indented(std::string_view text, std::size_t indent) {
   std::string out;

@@ -1,5 +1,7 @@
 // Every model of the catalog in every format: what is imported again is the same model, or the
 // export names what differs. And what Megatron-LM refuses, or would train as another model.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -35,17 +37,6 @@ RunConfig run_of_model(const ConfigFormat& format, const ModelSpec& model, int s
 ExportedConfig exported_model(const char* format, const char* model, int sequence = 0) {
   const ConfigFormat& target = format_named(format);
   return export_config(target, run_of_model(target, *load_model(model), sequence));
-}
-
-std::string file_name(const ConfigFormat& format) {
-  switch (format.syntax) {
-    case ConfigSyntax::toml: return "run.toml";
-    case ConfigSyntax::yaml: return "run.yaml";
-    case ConfigSyntax::json: return "run.json";
-    case ConfigSyntax::python: return "run.py";
-    case ConfigSyntax::arguments: break;
-  }
-  return "run.sh";
 }
 
 /// What the file leaves to the user's code.
@@ -106,7 +97,8 @@ TEST_CASE("every model comes back from every format, or the export names what di
       const RunConfig run = run_of_model(format, *load_model(each.name));
       const ExportedConfig exported = export_config(format, run);
       const Result<ImportedConfig> back =
-          import_config({{file_name(format), exported.text}}, given_besides(format, run));
+          import_config({{fmt::format("run.{}", extension_of(format.syntax)), exported.text}},
+                        given_besides(format, run));
       CAPTURE(format.name, each.name, lost_text(exported), exported.text);
       if (!back) {
         INFO(back.error().message());

@@ -1,5 +1,7 @@
 // What is exported is imported as the same plan, or the export says which field it lost: for every
 // format and every field of a plan.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -117,17 +119,6 @@ std::vector<P> varied_plans() {
   return plans;
 }
 
-std::string file_of(const ConfigFormat& format) {
-  switch (format.syntax) {
-    case ConfigSyntax::toml: return "run.toml";
-    case ConfigSyntax::yaml: return "run.yaml";
-    case ConfigSyntax::json: return "run.json";
-    case ConfigSyntax::python: return "run.py";
-    case ConfigSyntax::arguments: break;
-  }
-  return "run.sh";
-}
-
 /// What the format leaves to the user's code, as the user would give it.
 GivenRun given_for(const ConfigFormat& format, const RunConfig& run) {
   GivenRun given;
@@ -177,7 +168,8 @@ TEST_CASE("an exported plan is imported unchanged, or the export lists the lost 
       const RunConfig run = run_for(format, plan);
       const ExportedConfig exported = export_config(format, run);
       const Result<ImportedConfig> back =
-          import_config({{file_of(format), exported.text}}, given_for(format, run));
+          import_config({{fmt::format("run.{}", extension_of(format.syntax)), exported.text}},
+                        given_for(format, run));
       const auto lost = [&](const PlanField& field) {
         return std::ranges::any_of(exported.lost, [&](const Inexpressible& each) {
           return each.wanted.empty() || each.field == ConfigField{&field};
