@@ -31,6 +31,7 @@ Framework own_runtime() {
   f.flash_capability = 0;
   f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
   f.zero23_with_pipeline = true;
+  f.replays_passes = true;       // runtime/cuda/queue/graph_cache.hpp
   f.awaits_first_gather = true;  // runtime/training/training_device.cpp, await_updated
   f.per_stage_recompute = true;
   f.zero_bubble = true;

@@ -157,8 +157,11 @@ struct Framework {
   /// itself; the rest is replayed as CUDA graphs.
   double host_share = 1;
   double host_experts_share = 1;
-  double host_products_share = 1;   ///< … and of those that every local expert adds
-  bool captures_layers = false;     ///< layers are CUDA graphs, whatever the plan says
+  double host_products_share = 1;  ///< … and of those that every local expert adds
+  bool captures_layers = false;    ///< layers are CUDA graphs, whatever the plan says
+  /// A forward or backward without communication and recomputation becomes a CUDA graph where the
+  /// host would fall behind.
+  bool replays_passes = false;
   bool product_per_expert = false;  ///< a GEMM and casts of its own for every local expert
   bool fused_experts = false;  ///< one kernel for the products of all local experts, which also
                                ///< applies the activation and casts its result

@@ -19,13 +19,20 @@ struct HostShares {
 /// launches; dispatch, grouped GEMMs and combine wait for token counts. A dense layer is one graph
 /// in place of about 20 kernels, but for its MLP, the other half, where expert communication
 /// overlaps another microbatch (graphed_parts). Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
-/// Checked by: tests/costmodel/operators/experts_test.cpp.
-[[nodiscard]] inline HostShares host_shares(const ParallelPlan& plan, bool experts) {
+///
+/// `replayed`: a pass without recomputation of a framework that replays whole ones where no rank
+/// communicates within them (Framework::replays_passes); all that is left is to compare its calls.
+/// Checked by: tests/costmodel/operators/experts_test.cpp,
+/// tests/costmodel/time/stage_terms_test.cpp.
+[[nodiscard]] inline HostShares host_shares(const ParallelPlan& plan, bool experts, bool replayed) {
+  constexpr double kOneGraph = 0.05;
   switch (plan.cuda_graphs) {
-    case CudaGraphs::none: return {};
+    case CudaGraphs::none:
+      if (replayed && plan.tp * plan.cp * plan.ep == 1) return {kOneGraph, kOneGraph, kOneGraph};
+      return {};
     case CudaGraphs::layers:
       if (experts) return {0.5, 0.5, 1};
-      return {plan.overlap_ep ? 0.5 : 0.05, 1, 1};
+      return {plan.overlap_ep ? 0.5 : kOneGraph, 1, 1};
     case CudaGraphs::full_iteration: break;
   }
   return {0, 0, 0};

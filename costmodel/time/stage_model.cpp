@@ -199,9 +199,11 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   passes.backward += layers * once_backward;
   passes.recompute += recomputed * once_forward;
   passes.recompute += selective * part.repeated;
-  const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
+  const bool recomputes = stage.recomputed.total() + stage.selective.total() > 0;
+  const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool replayed) {
     const Framework& framework = cost_model_.framework();
-    const HostShares shares = host_shares(plan_, layer.experts > 0);
+    const HostShares shares =
+        host_shares(plan_, layer.experts > 0, replayed && framework.replays_passes);
     const double experts =
         layer.experts > 0
             ? share * expert_launches(framework, cost_model_.model().moe, recipe_,
@@ -213,12 +215,14 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
     return framework.host_share * shares.layer * host + (experts + copied) * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
-  const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
+  const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4, true);
   const Seconds wait_forward =
       wait_for_host(launch_forward, once_forward.total() + traffic.forward);
-  const Seconds wait_backward = wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6),
-                                              once_backward.total() + traffic.backward);
-  const Seconds wait_recompute = wait_for_host(launch_forward, once_forward.total());
+  const Seconds wait_backward =
+      wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, !recomputes),
+                    once_backward.total() + traffic.backward);
+  const Seconds wait_recompute =
+      wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, false), once_forward.total());
   t.forward += layers * (wait_forward + traffic.forward);
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;

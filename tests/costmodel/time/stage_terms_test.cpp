@@ -236,3 +236,26 @@ TEST_CASE("a forward that begins with the first gathered bucket waits for that o
   c.framework.awaits_first_gather = false;
   CHECK(gather().in(1_us) == Approx(0).margin(1e-6));
 }
+
+TEST_CASE("the host waits of passes that become CUDA graphs vanish, unless they recompute") {
+  TermCase c("echelon");
+  c.calibration.host_layer_forward = 40_ms;  // far longer than a layer's kernels
+  c.calibration.host_layer_backward = 60_ms;
+  const auto host_of = [&](const ParallelPlan& plan, double recomputed = 0, double selective = 0) {
+    return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
+      Stage stage{.index = 0, .layers = {1, 0}};
+      stage.recomputed.dense = static_cast<int>(recomputed);
+      stage.selective.dense = static_cast<int>(selective);
+      return model.times(stage).host;
+    });
+  };
+  const ParallelPlan alone = c.plan(1, 1, 1);
+  CHECK(host_of(alone) < 5_ms);
+  CHECK(host_of(c.plan(2, 1, 1)) > 80_ms);
+  // The forward is a graph, the backward is not, and with full recomputation repeats a forward.
+  CHECK(host_of(alone, 0, 1) > 40_ms);
+  CHECK(host_of(alone, 0, 1) < 62_ms);
+  CHECK(host_of(alone, 1) > 80_ms);
+  c.framework = find_framework("torchtitan").value();
+  CHECK(host_of(alone) > 80_ms);
+}
