@@ -37,6 +37,24 @@ bool read_line(const std::string& line, Product& p, Algorithms::Algorithm& algor
 
 }  // namespace
 
+namespace {
+
+/// Without a file, or of one that cannot be read: none.
+std::map<Product, Algorithms::Algorithm> algorithms_in(const std::string& path) {
+  std::map<Product, Algorithms::Algorithm> all;
+  const Result<std::string> text = read_file(path, kLongestFile);
+  if (!text) return all;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    Product product;
+    Algorithms::Algorithm algorithm{};
+    if (read_line(line, product, algorithm)) all[product] = algorithm;
+  }
+  return all;
+}
+
+}  // namespace
+
 std::string fingerprint_of(const std::map<Product, Algorithms::Algorithm>& chosen) {
   std::string text;
   for (const auto& [product, algorithm] : chosen) text += line_of(product, algorithm);
@@ -62,15 +80,7 @@ std::string algorithms_path(const std::string& gpu) {
 }
 
 Algorithms::Algorithms(std::string path) : path_(std::move(path)) {
-  if (path_.empty()) return;
-  const Result<std::string> text = read_file(path_, kLongestFile);
-  if (!text) return;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    Product product;
-    Algorithm algorithm{};
-    if (read_line(line, product, algorithm)) known_[product] = algorithm;
-  }
+  if (!path_.empty()) known_ = algorithms_in(path_);
 }
 
 std::optional<Algorithms::Algorithm> Algorithms::find(const Product& product) const {
@@ -88,8 +98,10 @@ void Algorithms::save() const {
   if (path_.empty() || !changed_) return;
   std::error_code none;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), none);
+  std::map<Product, Algorithm> all = known_;
+  all.merge(algorithms_in(path_));  // of other processes
   std::string text;
-  for (const auto& [product, algorithm] : known_) text += line_of(product, algorithm);
+  for (const auto& [product, algorithm] : all) text += line_of(product, algorithm);
   static_cast<void>(write_file(path_, text));  // the file only saves time
 }
 

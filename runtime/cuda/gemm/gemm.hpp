@@ -56,7 +56,8 @@ class Algorithms {
   explicit Algorithms(std::string path);
   [[nodiscard]] std::optional<Algorithm> find(const Product& product) const;
   void keep(const Product& product, const Algorithm& algorithm);
-  /// Writes a temporary file and renames it; without space or permission nothing happens.
+  /// Adds its own to those in the file, which other processes may have written meanwhile. Writes a
+  /// temporary file and renames it; without space or permission nothing happens.
   void save() const;
 
  private:

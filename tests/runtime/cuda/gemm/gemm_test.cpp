@@ -157,6 +157,24 @@ TEST_CASE("algorithms are chosen once and kept in a file") {
   standins::check_nothing_left();
 }
 
+TEST_CASE("processes that end one after the other keep the algorithms of both") {
+  const TempDir folder;
+  const std::string path = (folder.path() / "gemm.txt").string();
+  const Product one = cuda::forward_product(16, 32, 64);
+  const Product other = cuda::forward_product(16, 32, 128);
+  cuda::Algorithms first(path);
+  cuda::Algorithms second(path);
+  first.keep(one, {1});
+  second.keep(one, {2});
+  second.keep(other, {3});
+  first.save();
+  second.save();
+  first.save();
+  const cuda::Algorithms reread(path);
+  CHECK(reread.find(one) == cuda::Algorithms::Algorithm{1});
+  CHECK(reread.find(other) == cuda::Algorithms::Algorithm{3});
+}
+
 /// The number of parts in which the algorithm sums that is chosen on such a machine.
 std::uint64_t chosen_parts(const standins::Settings& machine) {
   const Product product = cuda::forward_product(16, 32, 64);
