@@ -15,11 +15,6 @@
 namespace echelon::cuda {
 namespace {
 
-/// 13000: 13.0
-std::string version_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
 class CudaBackend final : public Backend<Bfloat16> {
  public:
   /// Takes `host` once nothing can fail any more: its destruction reports to other processes how
@@ -44,7 +39,7 @@ class CudaBackend final : public Backend<Bfloat16> {
                                                       : processor.stream(queue_of(role));
                                          });
     for (const auto& [rank, processor] : processors_) {
-      processor->watch([this] { world_->check(); });
+      processor->watch([this, rank = rank] { world_->check(rank); });
       processor->count(contexts.at(rank), world_->communicator_memory(rank), !gpus.shared);
     }
   }

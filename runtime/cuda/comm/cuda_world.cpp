@@ -271,7 +271,7 @@ void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
 void CudaWorld::wait_for(int rank, GroupRole role) {
   const Stream stream = stream_of_(rank, role);
   const auto is_over = [&] {
-    check();
+    check(rank);
     return is_idle(stream);
   };
   run_threads_.poll(is_over, [&] {

@@ -56,8 +56,8 @@ class CudaWorld final : public World {
   [[nodiscard]] StatusLink* status_link() override { return host_->status_link(); }
   [[nodiscard]] World& host() { return *host_; }
 
-  /// Throws asynchronous errors of communicators. For threads that wait for a GPU.
-  void check() { nccl_.check(); }
+  /// Throws asynchronous errors of a local rank's communicators. For threads that wait for its GPU.
+  void check(int rank) { nccl_.check(rank); }
   /// After a failure, before anything waits for a GPU: aborts all pending communication.
   void abort_all() { nccl_.abort_all(); }
   /// "nccl 2.28.9", "memory of one GPU" or, with one rank, "none".

@@ -119,9 +119,9 @@ Nccl::~Nccl() {
   abort_all();
 }
 
-std::shared_ptr<Nccl::SharedComm> Nccl::new_link(const Group& group) {
-  const auto link =
-      std::make_shared<SharedComm>(run_threads_, peer_report_wait_, group, use_.blocking);
+std::shared_ptr<Nccl::SharedComm> Nccl::new_link(const Group& group, int member) {
+  const auto link = std::make_shared<SharedComm>(run_threads_, peer_report_wait_, group,
+                                                 group.rank(member), use_.blocking);
   const std::lock_guard lock(mutex_);
   if (aborted_) {
     throw RunFailure(RunFailure::Kind::stopped, describe(group) + ": NCCL was given up");
@@ -132,14 +132,14 @@ std::shared_ptr<Nccl::SharedComm> Nccl::new_link(const Group& group) {
 
 std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
                                          Stream stream, const NcclLimits& limits) {
-  const auto link = new_link(group);
+  const auto link = new_link(group, member);
   link->join(member, id, limits);
   return std::make_unique<End>(link, member, stream);
 }
 
 std::unique_ptr<Communicator> Nccl::split(Communicator& parent, const Group* group, int number,
                                           int member, Stream stream, const NcclLimits& limits) {
-  const auto link = group == nullptr ? nullptr : new_link(*group);
+  const auto link = group == nullptr ? nullptr : new_link(*group, member);
   SharedComm::split(dynamic_cast<End&>(parent).link(), link, number, member, limits);
   return link == nullptr ? nullptr : std::make_unique<End>(link, member, stream);
 }
@@ -149,8 +149,10 @@ std::vector<std::shared_ptr<Nccl::SharedComm>> Nccl::links() {
   return links_;
 }
 
-void Nccl::check() {
-  for (const auto& link : links()) link->check();
+void Nccl::check(int rank) {
+  for (const auto& link : links()) {
+    if (link->rank() == rank) link->check();
+  }
 }
 
 /// Ends calls that block: those that last too long stop the run, and a run that stops lets no call

@@ -64,15 +64,16 @@ class Nccl {
   [[nodiscard]] std::unique_ptr<Communicator> split(Communicator& parent, const Group* group,
                                                     int number, int member, Stream stream,
                                                     const NcclLimits& limits = {});
-  /// Throws asynchronous errors of NCCL. For threads that wait for a GPU, from any thread.
-  void check();
+  /// Throws asynchronous errors of NCCL in the communicators of a rank of this process. For threads
+  /// that wait for its GPU, from any thread.
+  void check(int rank);
   /// Aborts all NCCL work in flight; later calls fail. From any thread, repeatedly.
   void abort_all();
 
  private:
   class SharedComm;
   class End;
-  [[nodiscard]] std::shared_ptr<SharedComm> new_link(const Group& group);
+  [[nodiscard]] std::shared_ptr<SharedComm> new_link(const Group& group, int member);
   [[nodiscard]] bool finish();
   [[nodiscard]] bool finish_blocking();
   [[nodiscard]] std::vector<std::shared_ptr<SharedComm>> links();

@@ -25,13 +25,17 @@ namespace echelon::cuda {
 /// One ncclComm. Its lock is never held for long, and not during a call that blocks.
 class Nccl::SharedComm : public std::enable_shared_from_this<SharedComm> {
  public:
-  SharedComm(RunThreads& run_threads, Seconds peer_report_wait, Group group, bool blocking)
+  SharedComm(RunThreads& run_threads, Seconds peer_report_wait, Group group, int rank,
+             bool blocking)
       : run_threads_(run_threads),
         peer_report_wait_(peer_report_wait),
         group_(std::move(group)),
+        rank_(rank),
         blocking_(blocking) {}
 
   [[nodiscard]] const Group& group() const { return group_; }
+  /// Of the member.
+  [[nodiscard]] int rank() const { return rank_; }
   /// A private word on the GPU. It is freed after the communicator, since until then freeing it
   /// might have to wait for the GPU.
   [[nodiscard]] void* barrier_word() const { return barrier_word_.as<void>(); }
@@ -67,6 +71,7 @@ class Nccl::SharedComm : public std::enable_shared_from_this<SharedComm> {
   RunThreads& run_threads_;
   const Seconds peer_report_wait_;
   const Group group_;
+  const int rank_;
   const bool blocking_;
   const DeviceBuffer barrier_word_ =
       DeviceBuffer::required(sizeof(std::int32_t), DeviceBuffer::Where::device, "barriers");

@@ -1,6 +1,7 @@
 #include "runtime/cuda/device/devices.hpp"
 
 #include <cublasLt.h>
+#include <fmt/format.h>
 
 #include "runtime/cuda/device/checks.hpp"
 
@@ -33,6 +34,10 @@ GpuFacts facts_of_gpus(int gpus, int device) {
   check(cudaRuntimeGetVersion(&facts.runtime), "ask for CUDA's version");
   facts.cublas = static_cast<int>(cublasLtGetVersion());
   return facts;
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 }  // namespace echelon::cuda

@@ -14,6 +14,7 @@
 #include "core/base/content_hash.hpp"
 #include "runtime/comm/local_ranks.hpp"
 #include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/device/devices.hpp"
 #include "runtime/cuda/kernels/kernels.hpp"
 
 namespace echelon::cuda {
@@ -61,14 +62,26 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& own
 
 }  // namespace
 
+std::string why_no_gpu(cudaError_t status, int driver, int runtime) {
+  if (status == cudaSuccess) return "no GPU: CUDA finds none";
+  if (status != cudaErrorInsufficientDriver)
+    return std::string("no GPU: ") + cudaGetErrorString(status);
+  if (driver == 0) return "no GPU: no NVIDIA driver is installed";
+  return fmt::format("the NVIDIA driver supports CUDA up to {}, and this build needs {}",
+                     version_text(driver), version_text(runtime));
+}
+
 Result<int> count_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);  // leaves it alone without a driver
   if (status != cudaSuccess || count == 0) {
     static_cast<void>(cudaGetLastError());
-    const std::string reason =
-        status == cudaSuccess ? "CUDA finds none" : cudaGetErrorString(status);
-    return environment_error(kWhere, "no GPU: " + reason, "--backend cpu needs none");
+    int driver = 0;
+    int runtime = 0;
+    static_cast<void>(cudaDriverGetVersion(&driver));
+    static_cast<void>(cudaRuntimeGetVersion(&runtime));
+    return environment_error(kWhere, why_no_gpu(status, driver, runtime),
+                             "--backend cpu needs none");
   }
   return count;
 }

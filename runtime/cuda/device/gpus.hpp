@@ -1,6 +1,8 @@
 // Assignment of ranks to GPUs.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -22,7 +24,10 @@ struct Seat {
   std::string gpu;  ///< its bus address on that host
 };
 
-/// Number of visible GPUs. Error (environment): none, or no driver.
+/// Why CUDA counts no GPUs, of its answer and of the versions that the driver (0: there is none)
+/// and this build's runtime support, as 1000 · major + 10 · minor.
+[[nodiscard]] std::string why_no_gpu(cudaError_t status, int driver, int runtime);
+/// Number of visible GPUs. Error (environment): none, no driver, or one too old.
 [[nodiscard]] Result<int> count_gpus();
 
 /// `seats`: by rank; `in_one_process`: all ranks of the run are. Error (environment): ranks share a

@@ -71,7 +71,7 @@ Measurements measure(int gpus, const MeasuredSizes& sizes,
   measure_launches(sizes, watch, log, facts, out.all);
   measure_kernels(sizes, watch, facts.l2, log, out.all);
   measure_nccl_calls(sizes, log, facts, out.all);
-  if (gpus > 1) measure_collectives(sizes, watch, log, facts, out.all);
+  if (gpus > 1) measure_collectives(sizes, log, facts, out.all);
   out.gpu = std::move(facts);
   return out;
 }

@@ -38,8 +38,8 @@ struct MeasuredSizes {
   Seconds warm_up;
   /// Each operation is repeated for this time, and at least four times.
   Seconds each;
-  /// Total time limit: after it, the remaining operations are timed by the minimum number of
-  /// repetitions, and after 1.5 times the limit not at all.
+  /// Time limit of all operations, and once more of collectives: after it, the remaining ones are
+  /// timed by the minimum number of repetitions, and after 1.5 times the limit not at all.
   Seconds max_time;
 };
 
@@ -49,7 +49,7 @@ struct MeasuredSizes {
 /// Of models from 124 M to 7 B parameters; under a minute.
 [[nodiscard]] MeasuredSizes usual_sizes();
 
-/// Kernels and copies on the first GPU; collectives among the first 2, 4, 8 ... and all of `gpus`.
+/// Kernels and copies on the first GPU; collectives among all of `gpus`, and the first 2, 4, 8 ...
 /// `tell` receives the current operation. Throws RunFailure.
 [[nodiscard]] Measurements measure(int gpus, const MeasuredSizes& sizes,
                                    const std::function<void(const std::string&)>& log);

@@ -56,7 +56,7 @@ class MeasuredEnd {
     timer_->end(stream_.get());
     run_threads_.poll(
         [&] {
-          nccl_.check();
+          nccl_.check(rank_);
           return timer_->over();
         },
         [] { return std::string("a collective of NCCL"); });
@@ -187,14 +187,19 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
 
 }  // namespace
 
-void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
+/// All GPUs first: of their group rates follow without the others.
+void measure_collectives(const MeasuredSizes& sizes,
                          const std::function<void(const std::string&)>& log, GpuFacts& facts,
                          std::vector<Measurement>& out) {
   if (sizes.collectives.empty()) return;
-  for (int size = 2; !watch.over(); size = std::min(2 * size, facts.gpus)) {
-    log(fmt::format("collectives among {} GPUs", size));
-    measure_group(size, size == facts.gpus, sizes, watch, facts, out);
-    if (size == facts.gpus) break;
+  const Stopwatch watch(sizes);
+  std::vector<int> groups{facts.gpus};
+  for (int size = 2; size < facts.gpus; size *= 2) groups.push_back(size);
+  for (const int size : groups) {
+    const bool left_out = watch.over();
+    log(fmt::format("collectives among {} GPUs{}", size,
+                    left_out ? " are left out: the time is up" : ""));
+    if (!left_out) measure_group(size, size == facts.gpus, sizes, watch, facts, out);
   }
   use_device(0);
 }

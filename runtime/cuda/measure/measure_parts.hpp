@@ -48,9 +48,9 @@ void measure_launches(const MeasuredSizes& sizes, const Stopwatch& watch,
 void measure_nccl_calls(const MeasuredSizes& sizes,
                         const std::function<void(const std::string&)>& log, GpuFacts& facts,
                         std::vector<Measurement>& out);
-/// Collectives of NCCL, a thread per GPU (measure_collectives.cpp). Fills in the memory of a
-/// communicator.
-void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
+/// Collectives of NCCL, a thread per GPU (measure_collectives.cpp), within as much time again as
+/// the other operations have. Fills in the memory of a communicator.
+void measure_collectives(const MeasuredSizes& sizes,
                          const std::function<void(const std::string&)>& log, GpuFacts& facts,
                          std::vector<Measurement>& out);
 

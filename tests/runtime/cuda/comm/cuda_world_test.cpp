@@ -73,6 +73,15 @@ TEST_CASE("ranks of a host take its GPUs in turn, and exchange their choice") {
   CHECK(none.error().message().find("no GPU: ") != std::string::npos);
 }
 
+TEST_CASE("a driver that is too old is not called a missing GPU") {
+  CHECK(cuda::why_no_gpu(cudaSuccess, 13000, 13000) == "no GPU: CUDA finds none");
+  CHECK(cuda::why_no_gpu(cudaErrorInsufficientDriver, 0, 13000) ==
+        "no GPU: no NVIDIA driver is installed");
+  CHECK(cuda::why_no_gpu(cudaErrorInsufficientDriver, 12080, 13000) ==
+        "the NVIDIA driver supports CUDA up to 12.8, and this build needs 13.0");
+  CHECK(cuda::why_no_gpu(cudaErrorNoDevice, 13000, 13000).starts_with("no GPU: "));
+}
+
 /// A stream per rank and queue.
 class Streams {
  public:
@@ -165,7 +174,7 @@ void check_world(const ParallelPlan& plan, const standins::Settings& machine,
       });
     }
     run_threads.run();
-    world.check();
+    for (const int rank : world.local_ranks()) world.check(rank);
     for (const auto& [place, expected] : results_of_roles(plan)) {
       INFO("rank " << place.first << ", " << name_of(place.second));
       const bool same = streams.operands(place.first, place.second).kept() == expected;

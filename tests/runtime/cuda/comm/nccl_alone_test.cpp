@@ -57,7 +57,7 @@ TEST_CASE("NCCL serves a single rank: every collective gives back its own number
       alone->barrier();
       run_threads.poll(
           [&] {
-            nccl.check();
+            nccl.check(0);
             return cuda::is_idle(stream);
           },
           [] { return std::string("the GPU"); });

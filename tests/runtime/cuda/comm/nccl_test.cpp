@@ -38,7 +38,7 @@ class OwnGpus {
       cudaSetDevice(member);
       ends_[slot] = nccl_.join(group_, member, id_, operands_[slot].stream());
       work(*ends_[slot], operands_[slot]);
-      wait(operands_[slot].stream());
+      wait(operands_[slot].stream(), group_.rank(member));
     });
   }
   [[nodiscard]] cuda::Nccl& nccl() { return nccl_; }
@@ -51,10 +51,10 @@ class OwnGpus {
  private:
   static constexpr Seconds kLimit{5};
   /// As the end of a step does.
-  void wait(cudaStream_t stream) {
+  void wait(cudaStream_t stream, int rank) {
     run_threads_.poll(
         [&] {
-          nccl_.check();
+          nccl_.check(rank);
           return cudaStreamQuery(stream) == cudaSuccess;
         },
         [] { return std::string("the GPU"); });
@@ -219,7 +219,7 @@ TEST_CASE("calls to NCCL after it was aborted fail") {
       gpus.add(member, [&](Communicator& comm, DeviceOperands& operands) {
         gpus.nccl().abort_all();
         gpus.nccl().abort_all();
-        gpus.nccl().check();
+        gpus.nccl().check(member);
         reduce_twice(comm, operands);
       });
     }

@@ -14,7 +14,8 @@ namespace {
 
 using cuda::MeasuredSizes;
 
-Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes = 1U << 30U) {
+Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes = 1U << 30U,
+                         std::vector<std::string>* reported_to = nullptr) {
   standins::Settings machine;
   machine.devices = gpus;
   machine.device_bytes = bytes;
@@ -24,6 +25,7 @@ Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes
   Measurements out =
       cuda::measure(gpus, sizes, [&](const std::string& what) { reported.push_back(what); });
   CHECK_FALSE(reported.empty());
+  if (reported_to != nullptr) *reported_to = reported;
   standins::check_nothing_left();
   return out;
 }
@@ -148,6 +150,7 @@ TEST_CASE("four emulated GPUs communicate in groups of two and of four") {
     CHECK(bytes[{what, 4}] == both);
   }
   CHECK(bytes[{"send_recv", 2}] == both);
+  CHECK(found.all.front().ranks == 4);
   CHECK(distances == std::set<std::int64_t>{1, 2, 3});
   CHECK(found.gpu->nccl == 22809);
 }
@@ -164,7 +167,14 @@ TEST_CASE("measurements that exceed the GPU's memory are left out") {
 TEST_CASE("nothing more is measured when the time is up") {
   MeasuredSizes sizes = small_sizes();
   sizes.max_time = Seconds{-1};
-  const Measurements found = measured_on(2, sizes);
+  std::vector<std::string> reported;
+  const Measurements found = measured_on(4, sizes, 1U << 30U, &reported);
+  for (const char* size : {"4", "2"}) {
+    const std::string text =
+        std::string("collectives among ") + size + " GPUs are left out: the time is up";
+    INFO(text);
+    CHECK(std::count(reported.begin(), reported.end(), text) == 1);
+  }
   CHECK(std::none_of(found.all.begin(), found.all.end(), [](const Measurement& one) {
     return one.what.starts_with("gemm") || one.what == "all_reduce";
   }));

@@ -23,7 +23,8 @@ constexpr bool same(Found*) {
 using Size = std::size_t;
 
 static_assert(cudaSuccess == 0 && cudaErrorInvalidValue == 1 && cudaErrorMemoryAllocation == 2 &&
-              cudaErrorInvalidPitchValue == 12 && cudaErrorInvalidDevice == 101 &&
+              cudaErrorInvalidPitchValue == 12 && cudaErrorInsufficientDriver == 35 &&
+              cudaErrorNoDevice == 100 && cudaErrorInvalidDevice == 101 &&
               cudaErrorInvalidResourceHandle == 400 && cudaErrorNotReady == 600 &&
               cudaErrorLaunchOutOfResources == 701 && cudaErrorLaunchFailure == 719 &&
               cudaErrorNotSupported == 801);
