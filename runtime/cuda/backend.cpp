@@ -31,13 +31,14 @@ class CudaBackend final : public Backend<Bfloat16> {
                           std::make_unique<CudaProcessor>(run_threads, rank, device, algorithms_));
       contexts[rank] = opened.insert(device).second ? memory_of_device().used : Bytes{};
     }
-    world_ = std::make_unique<CudaWorld>(run_threads, std::move(host), plan.plan, plan.model, gpus,
-                                         [this](int rank, GroupRole role) {
-                                           const CudaProcessor& processor = *processors_.at(rank);
-                                           return is_beside(role)
-                                                      ? processor.tensor_parallel_stream()
-                                                      : processor.stream(queue_of(role));
-                                         });
+    world_ = std::make_unique<CudaWorld>(
+        run_threads, std::move(host), plan.plan, plan.model, gpus,
+        [this](int rank, GroupRole role) {
+          const CudaProcessor& processor = *processors_.at(rank);
+          return is_beside(role) ? processor.tensor_parallel_stream()
+                                 : processor.stream(queue_of(role));
+        },
+        world_options_of(plan));
     for (const auto& [rank, processor] : processors_) {
       processor->watch([this, rank = rank] { world_->check(rank); });
       processor->count(contexts.at(rank), world_->communicator_memory(rank), !gpus.shared);

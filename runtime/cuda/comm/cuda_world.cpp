@@ -87,6 +87,19 @@ Queue queue_of(GroupRole role) {
   return Queue::host;
 }
 
+/// Gradients in fp32 of all parameters that a stage may hold, its layers' and an embedding's, and
+/// the activations of a microbatch in bf16.
+CudaWorldOptions world_options_of(const PlanFile& plan) {
+  constexpr std::int64_t kLargest = 256 << 20;
+  const ModelSpec& model = plan.model;
+  const std::int64_t ends = model.embedding_parameters() + model.head_parameters();
+  const std::int64_t of_stage =
+      (model.parameters() / plan.plan.pp + ends) / plan.plan.tp * bytes_of(Element::f32);
+  const std::int64_t activations = std::int64_t{plan.plan.microbatch} * plan.job.sequence *
+                                   model.hidden * bytes_of(Element::bf16);
+  return {.warm_up_bytes = std::min(kLargest, std::max(of_stage, activations))};
+}
+
 bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRole::kv_replicas; }
 
 namespace {
@@ -254,14 +267,15 @@ void CudaWorld::join_role(int rank, GroupRole role, const Ids& ids) {
   if (made != nullptr) end = std::move(made);
 }
 
-/// Small calls and large ones, for which NCCL may take other algorithms.
+/// Small calls, medium and large ones, for which NCCL may take other algorithms.
 void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
   for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
     const auto which = static_cast<GroupRole>(role);
     const std::unique_ptr<Communicator>& end = ends_.at(rank)[role];
     if (end == nullptr || end->size() == 1) continue;
     constexpr std::int64_t kSmall = 4096;
-    for (const std::int64_t size : {std::min(kSmall, bytes), bytes}) {
+    constexpr std::int64_t kMedium = 4 << 20;
+    for (const std::int64_t size : {std::min(kSmall, bytes), std::min(kMedium, bytes), bytes}) {
       use_once(*end, which, scratch, size);
     }
     wait_for(rank, which);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/plan_file.hpp"
 #include "core/schedule/schedule.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/cuda/comm/nccl.hpp"
@@ -25,6 +26,9 @@ struct CudaWorldOptions {
   /// later. 0: no warm-up.
   std::int64_t warm_up_bytes = 16 << 20;
 };
+/// The largest call that a step of the plan may make, at most 256 MiB: beyond, NCCL is taken to
+/// choose by bandwidth alone.
+[[nodiscard]] CudaWorldOptions world_options_of(const PlanFile& plan);
 
 /// GroupRole::control communicates between hosts; the other roles use GPU memory and streams:
 /// through NCCL if each rank has a GPU of its own, through the shared memory if all ranks are on

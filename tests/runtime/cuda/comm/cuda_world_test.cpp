@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "core/model/model_io.hpp"
+
 #include "tests/runtime/cuda/backend/device_memory.hpp"
 
 namespace echelon {
@@ -212,6 +214,22 @@ TEST_CASE("NCCL's communicators are split off one, unless each is to have an ide
     CHECK(standins::streams_of_resources() == 1);
     CHECK(ids_with("0", blocking) > 15);
   }
+}
+
+TEST_CASE("communicators are warmed up by the largest call of a step, up to 256 MiB") {
+  PlanFile file;
+  file.model = load_model("gpt2").value();
+  file.job.sequence = 1024;
+  file.plan.dp = 8;
+  CHECK(cuda::world_options_of(file).warm_up_bytes == 256 << 20);  // 4 bytes of 124M parameters
+  file.model.layers = 2;
+  file.model.vocab = 128;
+  file.plan.tp = 2;
+  // 2 x 7.1M parameters of layers, 0.9M of the embeddings twice, on half of which each rank works.
+  const std::int64_t small = cuda::world_options_of(file).warm_up_bytes;
+  CHECK((small > 4 * 14'000'000 / 2 && small < 4 * 18'000'000 / 2));
+  file.plan.microbatch = 64;
+  CHECK(cuda::world_options_of(file).warm_up_bytes == std::int64_t{64} * 1024 * 768 * 2);
 }
 
 TEST_CASE("if a rank's NCCL dies during setup, the world ends with the reason") {
