@@ -137,9 +137,10 @@ TEST_CASE("a GPU too small for the plan is reported before the first step, with 
 
 TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
   standins::Settings machine = gpus(2);
-  machine.device_bytes = 8 << 20;  // a warm-up of NCCL takes more
+  machine.device_bytes = 8 << 20;  // a warm-up of NCCL takes more: all of an embedding's gradients
   standins::start(machine);
-  const PlanFile plan = plan_for_gpus(1, 2, 3);
+  PlanFile plan = plan_for_gpus(1, 2, 3);
+  plan.model.vocab = 400000;
   const Ran ran = run(plan, on_gpus(2), with_gpus());
   CHECK(ran.exit_code() == 5);
   CHECK(lacks(ran.report.reason, "memory for a warm-up of NCCL") == "");
