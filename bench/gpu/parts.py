@@ -144,6 +144,7 @@ class Sizes:
     graphs: measure.Job
     pipeline: measure.Job
     tensor_parallel: measure.Job  # on two GPUs
+    data_parallel: measure.Job
     host: measure.Job
     attention: tuple  # sequences
     attention_model: str
@@ -154,6 +155,7 @@ class Sizes:
 SLICE = os.path.join(HERE, "llama2-7b-8-layers.json")  # 1.9 B parameters, as wide as 7 B
 TINY = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads.json")
 PIPELINE = ("--pp", "2", "--microbatch", "1")
+DATA_PARALLEL = ("--dp", "2", "--zero", "1", "--microbatch", "4")
 TENSOR_PARALLEL = ("--tp", "2", "--sequence-parallel", "--microbatch", "1")
 ON_GPUS = Sizes(
     jobs={"GPT-2 124M, 1024 tokens": measure.Job("gpt2", 1024, 64),
@@ -163,6 +165,7 @@ ON_GPUS = Sizes(
     settings=("never", "always", ""), graphs=measure.Job("gpt2", 1024, 8, steps=12),
     pipeline=measure.Job("gpt2", 1024, 4, gpus=2, steps=12, plan_flags=PIPELINE),
     tensor_parallel=measure.Job("gpt2-xl", 1024, 4, gpus=2, steps=12, plan_flags=TENSOR_PARALLEL),
+    data_parallel=measure.Job("gpt2-xl", 1024, 16, gpus=2, steps=12, plan_flags=DATA_PARALLEL),
     host=measure.Job("gpt2", 64, 1, steps=12),
     attention=(4096, 8192, 16384), attention_model=SLICE, soak_steps=1000,
     sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*")
@@ -172,6 +175,7 @@ ON_STAND_INS = Sizes(
     settings=("always",), graphs=measure.Job(TINY, 16, 1, steps=4),
     pipeline=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=PIPELINE),
     tensor_parallel=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=TENSOR_PARALLEL),
+    data_parallel=measure.Job(TINY, 16, 8, gpus=2, steps=4, plan_flags=DATA_PARALLEL),
     host=measure.Job(TINY, 16, 1, steps=4),
     attention=(64,), attention_model=TINY, soak_steps=6,
     sanitized="gradients are clipped*")
@@ -283,6 +287,12 @@ def run_experiments(day, programs, sizes):
                                   ("not split", {"ECHELON_NCCL_SPLIT": "0"})):
             day.part("experiment: tp 2, communicators " + name, 25, lambda limit, set=environment:
                      programs.train(sizes.tensor_parallel, limit, {**set, "PRETENDED_GPUS": "2"},
+                                    programs.catalog_flags()))
+        # kMaxCtas of runtime/cuda/comm/cuda_world.cpp is 16; the other is NCCL's limit on Hopper.
+        for blocks in ("16", "32"):
+            day.part(f"experiment: dp 2, {blocks} thread blocks", 25, lambda limit, n=blocks:
+                     programs.train(sizes.data_parallel, limit,
+                                    {"NCCL_MAX_CTAS": n, "PRETENDED_GPUS": "2"},
                                     programs.catalog_flags()))
     for graphs in sizes.settings:
         environment = {"ECHELON_CUDA_GRAPHS": graphs}

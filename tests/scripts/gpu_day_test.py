@@ -136,6 +136,9 @@ class GpuDay(unittest.TestCase):
         for how in ("nonblocking", "blocking", "not split"):
             trained = parts["experiment: tp 2, communicators " + how]["result"]
             self.assertEqual(trained["plan"]["tp"], 2)
+        for blocks in ("16", "32"):
+            trained = parts[f"experiment: dp 2, {blocks} thread blocks"]["result"]
+            self.assertEqual(trained["plan"]["dp"], 2)
         self.assertEqual(parts["experiment: killed and resumed"]["result"]["resumed_with"], 2)
         self.publish(document)
 
