@@ -18,7 +18,9 @@ std::string not_executed_block(const ModelSpec& model) {
   if (model.parallel_block) return "parallel attention and MLP blocks";
   if (model.post_norms) return "post-norms (after attention and MLP)";
   if (model.embedding_norm) return "a norm after the embedding";
-  if (model.qk_norm || model.qk_norm_all_heads) return "QK-norm";
+  if (model.qk_norm_all_heads) return "QK-norm over all heads";
+  if (model.qk_norm && model.normalization != Normalization::rms_norm)
+    return "QK-norm by layer norms";
   if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
   return {};
 }

@@ -47,7 +47,10 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
 /// them: it saves a layer's input, the sum after attention, q, k, v, and the input of the
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
-///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output
+///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
+///               with norms of heads beside these
+///
+/// Norms of heads are recomputed too, with the rotation; of v, which is copied, each way.
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
 void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s) {
   const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
@@ -59,7 +62,16 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       op.saved = Bytes{s.e * s.T * s.o};
       op.kept = Bytes{};
     }
-    if (op.kind == OperatorKind::attention) op.transient = Bytes{heads};
+    if (op.kind == OperatorKind::attention)
+      op.transient = Bytes{heads + (model.qk_norm ? s.e * s.T * (s.q + s.kv + s.v) : 0)};
+    if (op.name == "qk_norm") {
+      const Bytes made{2 * s.e * s.T * (s.q + s.kv + s.v)};
+      const Bytes turned =
+          model.position == PositionEmbedding::rope ? Bytes{2 * s.e * s.T * (s.q + s.kv)} : Bytes{};
+      op.saved = op.kept = Bytes{};
+      op.forward_traffic = made;
+      op.backward_traffic += made + turned;
+    }
     if (op.name == "activation") op.transient = Bytes{s.e * (2 + branches) * s.T * s.f};
   }
 }

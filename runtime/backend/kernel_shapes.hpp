@@ -17,6 +17,14 @@ struct SumBefore {
   T* sum = nullptr;             ///< [rows, width]
 };
 
+/// RMS norms of single heads, the same for all of queries and for all of keys (Qwen3).
+template <class T>
+struct HeadNorms {
+  const T* q_weight = nullptr;  ///< [head_dim]
+  const T* k_weight = nullptr;  ///< [head_dim]
+  double eps = 0;
+};
+
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).
 struct RotaryFrequencies {
   std::vector<double> angles;  ///< of pair i (elements i and i + head_dim/2), per position

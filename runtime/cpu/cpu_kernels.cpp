@@ -172,6 +172,19 @@ void CpuKernels<T>::position_gradient(Rows<T> dy, int samples, Wide<T>* dpositio
 }
 
 template <class T>
+void CpuKernels<T>::normalize_heads(const AttentionShape& shape, const HeadNorms<T>& norms,
+                                    const T* qkv, T* to) {
+  cpu::normalize_heads(shape, norms, qkv, to);
+}
+
+template <class T>
+void CpuKernels<T>::normalize_heads_backward(const AttentionShape& shape, const HeadNorms<T>& norms,
+                                             const T* qkv, T* gradient, Wide<T>* dq_weight,
+                                             Wide<T>* dk_weight) {
+  cpu::normalize_heads_backward(shape, norms, qkv, gradient, dq_weight, dk_weight);
+}
+
+template <class T>
 void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
                            int direction) {
   cpu::rotate(qkv, s.sequence * s.samples, s.qkv_stride, s.samples, s.heads + s.kv_heads,

@@ -42,6 +42,14 @@ void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* 
                        const T* residual_gradient, T* dx, Wide<T>* dweight, std::int64_t rows,
                        std::int64_t width);
 
+/// RMS norms of the q and k heads, and a copy of v, to other memory; x: rows of a.qkv_stride.
+template <class T>
+void normalize_heads(const AttentionShape& a, const HeadNorms<T>& norms, const T* x, T* y);
+/// In place: `gradient` of the result becomes that of x.
+template <class T>
+void normalize_heads_backward(const AttentionShape& a, const HeadNorms<T>& norms, const T* x,
+                              T* gradient, Wide<T>* dq_weight, Wide<T>* dk_weight);
+
 // ---- Element-wise
 
 /// gelu: the tanh form (GPT-2's gelu_new); silu, relu, squared_relu.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/cpu/kernels.hpp"
@@ -175,16 +176,59 @@ void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* 
   weights.add_to(dweight);
 }
 
-#define ECHELON_NORMS(T)                                                                         \
-  template void layer_norm_forward<T>(const T*, const SumBefore<T>&, const T*, const T*, T*,     \
-                                      Wide<T>*, Wide<T>*, std::int64_t, std::int64_t, double);   \
-  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,             \
-                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,         \
-                                       std::int64_t, std::int64_t);                              \
-  template void rms_norm_forward<T>(const T*, const SumBefore<T>&, const T*, T*, Wide<T>*,       \
-                                    std::int64_t, std::int64_t, double);                         \
-  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*, \
-                                     Wide<T>*, std::int64_t, std::int64_t);
+template <class T>
+void normalize_heads(const AttentionShape& a, const HeadNorms<T>& norms, const T* x, T* y) {
+  const std::int64_t rows = a.sequence * a.samples;
+  const int normed = a.heads + a.kv_heads;
+  in_parts(rows, grain_of_rows(a.qkv_stride), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t row = r * a.qkv_stride;
+      for (int head = 0; head < normed; ++head) {
+        const std::int64_t at = row + std::int64_t{head} * a.head_dim;
+        const T* const weight = head < a.heads ? norms.q_weight : norms.k_weight;
+        norm_row<false>(x + at, weight, weight, y + at, a.head_dim, norms.eps);
+      }
+      const std::int64_t values = std::int64_t{normed} * a.head_dim;
+      std::copy(x + row + values, x + row + a.qkv_stride, y + row + values);
+    }
+  });
+}
+
+template <class T>
+void normalize_heads_backward(const AttentionShape& a, const HeadNorms<T>& norms, const T* x,
+                              T* gradient, Wide<T>* dq_weight, Wide<T>* dk_weight) {
+  const std::int64_t rows = a.sequence * a.samples;
+  RowSums<Wide<T>> q_sums(rows, a.head_dim);
+  RowSums<Wide<T>> k_sums(rows, a.head_dim);
+  in_parts(rows, q_sums.kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      for (int head = 0; head < a.heads + a.kv_heads; ++head) {
+        const std::int64_t at = r * a.qkv_stride + std::int64_t{head} * a.head_dim;
+        const bool query = head < a.heads;
+        const auto rstd = moments<false>(x + at, a.head_dim, norms.eps).rstd;
+        norm_row_back<false, T>(gradient + at, x + at, query ? norms.q_weight : norms.k_weight, 0,
+                                rstd, nullptr, gradient + at, (query ? q_sums : k_sums).part(begin),
+                                nullptr, a.head_dim);
+      }
+    }
+  });
+  q_sums.add_to(dq_weight);
+  k_sums.add_to(dk_weight);
+}
+
+#define ECHELON_NORMS(T)                                                                          \
+  template void layer_norm_forward<T>(const T*, const SumBefore<T>&, const T*, const T*, T*,      \
+                                      Wide<T>*, Wide<T>*, std::int64_t, std::int64_t, double);    \
+  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,              \
+                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,          \
+                                       std::int64_t, std::int64_t);                               \
+  template void rms_norm_forward<T>(const T*, const SumBefore<T>&, const T*, T*, Wide<T>*,        \
+                                    std::int64_t, std::int64_t, double);                          \
+  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*,  \
+                                     Wide<T>*, std::int64_t, std::int64_t);                       \
+  template void normalize_heads<T>(const AttentionShape&, const HeadNorms<T>&, const T*, T*);     \
+  template void normalize_heads_backward<T>(const AttentionShape&, const HeadNorms<T>&, const T*, \
+                                            T*, Wide<T>*, Wide<T>*);
 ECHELON_NORMS(double)
 ECHELON_NORMS(float)
 ECHELON_NORMS(Bfloat16)

@@ -29,7 +29,7 @@ void Chunk<T>::forward(int unit, const ChunkArguments<T>& args) const {
   for (int layer = spec().first_layer_of(unit); layer < end; ++layer) {
     SavedActivations<T> activations = layout_.saved_activations(layer, args);
     project_qkv(layer, args, activations, left);
-    attention_core(activations);
+    attention_core(layer, args, activations);
     project_up(layer, args, activations, output_projection(layer, args, activations));
     left = down_projection(layer, args, activations);
   }

@@ -104,8 +104,12 @@ class Chunk {
   void project_qkv(int layer, const ChunkArguments<T>& args, const SavedActivations<T>& activations,
                    const SumBefore<T>& left) const;
   void rotate(T* qkv, int direction) const;
+  [[nodiscard]] HeadNorms<T> head_norms(int layer, const ChunkArguments<T>& args) const;
+  /// What attention is of: the saved qkv, or with norms of heads those of them, which it makes.
+  const T* attention_input(int layer, const ChunkArguments<T>& args, const T* qkv) const;
   [[nodiscard]] AttentionShape attention_shape() const;
-  void attention_core(const SavedActivations<T>& activations) const;
+  void attention_core(int layer, const ChunkArguments<T>& args,
+                      const SavedActivations<T>& activations) const;
   [[nodiscard]] SumBefore<T> output_projection(int layer, const ChunkArguments<T>& args,
                                                const SavedActivations<T>& activations) const;
   void project_up(int layer, const ChunkArguments<T>& args, const SavedActivations<T>& activations,

@@ -17,7 +17,22 @@ void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
   const T* const in = gathered(work.normed, work.gathered);
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
               model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
-  rotate(activations.qkv, 1);
+  if (!model.qk_norm) rotate(activations.qkv, 1);
+}
+
+template <class T>
+HeadNorms<T> Chunk<T>::head_norms(int layer, const ChunkArguments<T>& args) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  return {args.weights + at.q_norm, args.weights + at.k_norm, spec().model.constants->norm_epsilon};
+}
+
+template <class T>
+const T* Chunk<T>::attention_input(int layer, const ChunkArguments<T>& args, const T* qkv) const {
+  if (!spec().model.qk_norm) return qkv;
+  T* const normed = layout_.workspace(args).normed_qkv;
+  k_.normalize_heads(attention_shape(), head_norms(layer, args), qkv, normed);
+  rotate(normed, 1);
+  return normed;
 }
 
 template <class T>
@@ -41,9 +56,10 @@ AttentionShape Chunk<T>::attention_shape() const {
 }
 
 template <class T>
-void Chunk<T>::attention_core(const SavedActivations<T>& activations) const {
-  k_.attention_forward(attention_shape(), activations.qkv, activations.attended,
-                       activations.log_sum);
+void Chunk<T>::attention_core(int layer, const ChunkArguments<T>& args,
+                              const SavedActivations<T>& activations) const {
+  k_.attention_forward(attention_shape(), attention_input(layer, args, activations.qkv),
+                       activations.attended, activations.log_sum);
 }
 
 template <class T>
@@ -109,7 +125,7 @@ void Chunk<T>::recompute(int layer, const ChunkArguments<T>& args,
   const ScopedSubSpan sub_span(k_, Within::recompute);
   const bool full = layout_.recompute(layer) == Recompute::full;
   if (full) project_qkv(layer, args, activations, {});
-  attention_core(activations);
+  attention_core(layer, args, activations);
   if (full) project_up(layer, args, activations, output_projection(layer, args, activations));
 }
 
@@ -154,9 +170,15 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.query,
                    work.attended_gradient);
   T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
-  k_.attention_backward(attention_shape(), activations.qkv, activations.attended,
-                        activations.log_sum, work.attended_gradient, qkv_gradient);
+  k_.attention_backward(attention_shape(), attention_input(layer, args, activations.qkv),
+                        activations.attended, activations.log_sum, work.attended_gradient,
+                        qkv_gradient);
   rotate(qkv_gradient, -1);
+  if (spec().model.qk_norm) {
+    k_.normalize_heads_backward(attention_shape(), head_norms(layer, args), activations.qkv,
+                                qkv_gradient, args.gradients + at.q_norm,
+                                args.gradients + at.k_norm);
+  }
   norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
   const ColumnParallel qkv = qkv_matrix(layer, qkv_gradient, args);
@@ -286,7 +308,10 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
                                       const SumBefore<T>&) const;                                 \
   template void Chunk<T>::rotate(T*, int) const;                                                  \
   template AttentionShape Chunk<T>::attention_shape() const;                                      \
-  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                       \
+  template HeadNorms<T> Chunk<T>::head_norms(int, const ChunkArguments<T>&) const;                \
+  template const T* Chunk<T>::attention_input(int, const ChunkArguments<T>&, const T*) const;     \
+  template void Chunk<T>::attention_core(int, const ChunkArguments<T>&,                           \
+                                         const SavedActivations<T>&) const;                       \
   template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                \
                                                     const SavedActivations<T>&) const;            \
   template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \

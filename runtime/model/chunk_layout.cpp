@@ -34,6 +34,10 @@ LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat, i
   }
   o.qkv = find("attention.q.weight");
   if (model.qkv_bias) o.qkv_bias = find("attention.q.bias");
+  if (model.qk_norm) {
+    o.q_norm = find("attention.q_norm.weight");
+    o.k_norm = find("attention.k_norm.weight");
+  }
   o.output = find("attention.output.weight");
   if (model.attention_output_bias) o.output_bias = find("attention.output.bias");
   o.up = find(first_up + ".weight");
@@ -202,6 +206,7 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator) const 
     w.up_gradient = mlp.allocate<T>(s.rows * s.up);
     w.attended_gradient = attention.allocate<T>(s.rows * s.query);
     w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
+    if (spec_.model.qk_norm) w.normed_qkv = attention.allocate<T>(s.rows * s.qkv);
   }
   if (spec_.loss) w.logits = loss.allocate<T>(s.loss_rows * s.vocab);
   for (const BumpAllocator& turn : {mlp, attention, loss}) {

@@ -71,10 +71,12 @@ struct ChunkShape {
 ///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full
 ///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           full
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
-///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss
+///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
+///                                                 ⌈wrQ⌉ twice with norms of heads
 ///
 /// The outputs of norms and activations are recomputed in every backward: no matrix product, for
-/// 2wRh + wrf a layer. Checked by: tests/runtime/model/chunk_memory_test.cpp.
+/// 2wRh + wrf a layer, and wrQ with norms of heads. Checked by:
+/// tests/runtime/model/chunk_memory_test.cpp.
 struct ChunkMemory {
   std::int64_t saved = 0;
   std::int64_t weight_inputs = 0;
@@ -84,7 +86,7 @@ struct ChunkMemory {
 /// A layer's activations: saved by the forward, or recomputed in the backward.
 template <class T>
 struct SavedActivations {
-  T* qkv = nullptr;            ///< [rows, qkv], rotated
+  T* qkv = nullptr;            ///< [rows, qkv], rotated; with norms of heads, before both
   T* middle = nullptr;         ///< [local, hidden], behind attention
   T* up = nullptr;             ///< [rows, up], before the activation
   T* attended = nullptr;       ///< [rows, query]
@@ -122,6 +124,7 @@ struct Workspace {
   T* up_gradient = nullptr;         ///< [rows, up]
   T* attended_gradient = nullptr;   ///< [rows, query]
   T* qkv_gradient = nullptr;        ///< [rows, qkv]
+  T* normed_qkv = nullptr;          ///< [rows, qkv], rotated; only with norms of heads
   T* logits = nullptr;              ///< [loss_rows, vocab]
 };
 
@@ -129,6 +132,7 @@ struct Workspace {
 struct LayerOffsets {
   std::int64_t attention_norm = 0, attention_norm_bias = 0;
   std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
+  std::int64_t q_norm = 0, k_norm = 0;
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
   std::int64_t up = 0, up_bias = 0, down = 0, down_bias = 0;
 };

@@ -50,6 +50,13 @@ class FlatParametersBuilder {
     return p;
   }
 
+  /// The norm's weight of the query or key heads: one vector for all heads, of which each rank has
+  /// its own.
+  void add_head_norm(std::string name) {
+    add_replicated(std::move(name), spec_.model.head_dim, Parameter::Fill::ones).summed_over_tp =
+        spec_.tp > 1;
+  }
+
   void add_norm(const std::string& name) {
     add_replicated(name + ".weight", spec_.model.hidden, Parameter::Fill::ones);
     if (spec_.model.normalization == Normalization::layer_norm) {
@@ -106,6 +113,12 @@ void add_bias_rows(Parameter& p) {
   p.decayed = false;
 }
 
+void add_head_norms(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
+  if (!model.qk_norm) return;
+  flat.add_head_norm(layer_name(layer) + "attention.q_norm.weight");
+  flat.add_head_norm(layer_name(layer) + "attention.k_norm.weight");
+}
+
 /// Parameters along the residual stream: norms, and biases of row-parallel matrices.
 void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
   const std::string at = layer_name(layer);
@@ -148,7 +161,8 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ModelSpec& model, int
       scaled;
 }
 
-/// Unit `unit` of the chunk; vectors that sequence parallelism leaves in parts come first.
+/// Unit `unit` of the chunk; vectors of which tensor-parallel ranks have parts come first: those of
+/// heads, then those that sequence parallelism leaves in parts.
 FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const ModelSpec& model = spec.model;
   const bool embedding = spec.embedding && unit == 0;
@@ -156,6 +170,7 @@ FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const int first = spec.first_layer + spec.first_layer_of(unit);
   const int end = spec.first_layer + spec.first_layer_of(unit + 1);
   FlatParametersBuilder flat(spec);
+  for (int layer = first; layer < end; ++layer) add_head_norms(flat, model, layer);
   if (embedding && model.position == PositionEmbedding::learned) {
     Parameter& p =
         flat.add("embedding.position.weight", model.max_positions, model.hidden, ShardDim::none);

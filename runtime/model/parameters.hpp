@@ -29,7 +29,8 @@ struct Parameter {
   bool decayed = true;      ///< weight decay: matrices; not norms and biases
   bool counted = true;      ///< this rank counts it in the norm and writes it to files: of replicas
                             ///< over tp the first, of the tied embedding the first stage's
-  bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel)
+  bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel; norms
+                                ///< of heads)
   bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
 
   [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }

@@ -32,6 +32,26 @@ __device__ __forceinline__ void sum_of_rows(Pack<n>& sums, const Shared<float>& 
   }
 }
 
+/// part[c] = Σ over the block's warps of their sums, in order; these lie as a warp's row does.
+/// `memory`: a row of whole packs for each warp.
+template <int n, int packs>
+__device__ __forceinline__ void add_warps(const Pack<n> (&sums)[packs], const Shared<float>& memory,
+                                          float* part, std::int64_t width) {
+  const std::int64_t stride = ceil_div(width, n) * n;
+#pragma unroll
+  for (int p = 0; p < packs; ++p) {
+    const int i = (p * 32 + lane_index()) * n;
+    if (i < width) store(memory, warp_index() * stride + i, sums[p]);
+  }
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    float sum = 0;
+    for (int warp = 0; warp < static_cast<int>(blockDim.x / 32); ++warp)
+      sum += memory.read(warp * stride + i);
+    part[i] = sum;
+  }
+}
+
 /// Rows of threads of a block of `add_parts`, at most: as many as its columns.
 inline constexpr std::int64_t kPartsOfBlock = 32;
 

@@ -41,24 +41,6 @@ __device__ __forceinline__ Pack<2> block_sums(const Pack<2>& x, const Shared<flo
   return sums;
 }
 
-/// part[c] = Σ over the block's warps of their sums, in order; these lie as a warp's row does.
-template <int n, int packs>
-__device__ __forceinline__ void add_warps(const Pack<n> (&sums)[packs], const Shared<float>& memory,
-                                          float* part, std::int64_t width) {
-  const std::int64_t stride = ceil_div(width, n) * n;
-#pragma unroll
-  for (int p = 0; p < packs; ++p) {
-    const int i = (p * 32 + lane_index()) * n;
-    if (i < width) store(memory, warp_index() * stride + i, sums[p]);
-  }
-  __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    float sum = 0;
-    for (int warp = 0; warp < kWarpsOfBlock; ++warp) sum += memory.read(warp * stride + i);
-    part[i] = sum;
-  }
-}
-
 /// With x̂ = (x − mean)·rstd and g = dy·weight: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)), without
 /// mean(g) for the RMS norm; this block's part of dweight = Σ dy·x̂ and dbias = Σ dy.
 /// `parts`: [blocks, width] of dweight, then the same of dbias; share: 1/width.

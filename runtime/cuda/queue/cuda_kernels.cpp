@@ -161,6 +161,24 @@ void CudaKernels::position_gradient(Rows<T> dy, int samples, float* dpositions) 
       dy, samples, dpositions);
 }
 
+void CudaKernels::normalize_heads(const AttentionShape& s, const HeadNorms<T>& norms, const T* qkv,
+                                  T* to) {
+  enqueue([&](cudaStream_t on) { cuda::normalize_heads<T>(on, s, norms, qkv, to); }, s, norms, qkv,
+          to);
+}
+
+void CudaKernels::normalize_heads_backward(const AttentionShape& s, const HeadNorms<T>& norms,
+                                           const T* qkv, T* gradient, float* dq_weight,
+                                           float* dk_weight) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::normalize_heads_backward<T>(
+            on, s, norms, qkv, gradient, dq_weight, dk_weight,
+            scratch<float>(head_norms_workspace(s.sequence * s.samples, s.head_dim)));
+      },
+      s, norms, qkv, gradient, dq_weight, dk_weight);
+}
+
 void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
                          int direction) {
   const Rotation& rotation = rotations_.at(s.head_dim);

@@ -108,6 +108,10 @@ class GraphCache {
   void add(const Logits<T>& l) {
     note(l.data, l.targets, l.rows, l.columns, l.valid, l.first);
   }
+  template <class T>
+  void add(const HeadNorms<T>& n) {
+    note(n.q_weight, n.k_weight, n.eps);
+  }
   void add(const AttentionShape& s) {
     note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride);
   }

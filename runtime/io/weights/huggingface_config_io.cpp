@@ -75,11 +75,14 @@ struct LlamaFamily {
 constexpr LlamaFamily kLlama = {"llama", "LlamaForCausalLM"};
 constexpr LlamaFamily kMistral = {"mistral", "MistralForCausalLM"};
 constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
+constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
 
-/// Null if no family has such a model: Llama's attention_bias is all four or none, Qwen2 has those
-/// of q, k and v, Mistral none. A model keeps its family if that supports it.
+/// Null if no family has such a model: Llama's and Qwen3's attention_bias is all four or none,
+/// Qwen2 has those of q, k and v, Mistral none; only Qwen3 has norms of heads, and no biases of the
+/// MLP. A model keeps its family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
   if (!is_llama_like(m)) return nullptr;
+  if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
   if (m.architecture == "mistral" && !biased) return &kMistral;
   if (m.qkv_bias && !m.attention_output_bias && !m.mlp_bias) return &kQwen2;
@@ -106,7 +109,8 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
   if (Json scaling = scaling_json(rope); !scaling.is_null()) {
     json["rope_scaling"] = std::move(scaling);
   }
-  if (&family == &kQwen2) json["use_sliding_window"] = false;
+  if (&family == &kQwen2 || &family == &kQwen3) json["use_sliding_window"] = false;
+  if (&family == &kQwen3) json["attention_bias"] = m.qkv_bias;
   if (&family == &kMistral) json["sliding_window"] = nullptr;
   if (&family == &kLlama) {
     json["attention_bias"] = m.qkv_bias;
@@ -124,10 +128,11 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
   model->hidden_dropout = model->attention_dropout = 0;
   HuggingFaceConfig config;
   const std::string& family = model->architecture;
-  const bool llama = family == "llama" || family == "mistral" || family == "qwen2";
+  const bool llama =
+      family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3";
   if (!llama && family != "gpt2") {
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
-                       "one of gpt2, llama, mistral, qwen2");
+                       "one of gpt2, llama, mistral, qwen2, qwen3");
   }
   if (const std::string why = not_executed(*model); !why.empty()) {
     return input_error(std::string(where), fmt::format("model {}: {}", model->name, why),
@@ -144,7 +149,7 @@ Result<std::string> huggingface_config(const ModelSpec& model, Element element,
   const LlamaFamily* const llama = llama_family(model);
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",
-                       "those of GPT-2, Llama or Qwen2");
+                       "those of GPT-2, Llama, Qwen2 or Qwen3");
   }
   names = llama != nullptr ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
   Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);

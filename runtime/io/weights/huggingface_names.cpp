@@ -30,6 +30,8 @@ constexpr std::array kLlamaLayer = {ForeignName{"attention.norm", "input_layerno
                                     ForeignName{"attention.q", "self_attn.q_proj"},
                                     ForeignName{"attention.k", "self_attn.k_proj"},
                                     ForeignName{"attention.v", "self_attn.v_proj"},
+                                    ForeignName{"attention.q_norm", "self_attn.q_norm"},
+                                    ForeignName{"attention.k_norm", "self_attn.k_norm"},
                                     ForeignName{"attention.output", "self_attn.o_proj"},
                                     ForeignName{"mlp.norm", "post_attention_layernorm"},
                                     ForeignName{"mlp.gate", "mlp.gate_proj"},

@@ -23,13 +23,16 @@ TEST_CASE("a feature that is not executed is named") {
   for (const auto& [name, why] :
        {std::pair("mixtral-8x7b", "mixture of experts"),
         std::pair("deepseek-v3", "mixture of experts"), std::pair("bloom-7b1", "ALiBi positions"),
-        std::pair("qwen3-8b", "QK-norm"), std::pair("gemma2-9b", "windowed attention"),
+        std::pair("olmoe-7b", "mixture of experts"), std::pair("gemma2-9b", "windowed attention"),
         std::pair("mistral-7b", "windowed attention"),
         std::pair("phi-2", "parallel attention and MLP blocks")}) {
     INFO(name);
     CHECK(reason(name) == why);
   }
   CHECK(not_executed(load_model("gpt2").value()) == "dropout");
+  ModelSpec model = load_model("qwen3-8b").value();
+  model.normalization = Normalization::layer_norm;
+  CHECK(not_executed(model) == "QK-norm by layer norms");
 }
 
 TEST_CASE("operations beyond the shapes are refused instead of executed as plain Llama") {
@@ -41,8 +44,9 @@ TEST_CASE("operations beyond the shapes are refused instead of executed as plain
 }
 
 TEST_CASE("Llama-like families with their rotary bases and scalings are executed") {
-  for (const char* name : {"gpt2", "gpt3-175b", "opt-175b", "llama-65b", "llama2-7b", "llama3-8b",
-                           "llama3.1-8b", "llama3.2-1b", "qwen2-7b", "qwen2.5-14b", "phi-4"}) {
+  for (const char* name :
+       {"gpt2", "gpt3-175b", "opt-175b", "llama-65b", "llama2-7b", "llama3-8b", "llama3.1-8b",
+        "llama3.2-1b", "qwen2-7b", "qwen2.5-14b", "qwen3-8b", "phi-4"}) {
     INFO(name);
     CHECK(reason(name).empty());
   }

@@ -46,6 +46,13 @@ TEST_CASE("loss and gradients of a small GPT-2 and a small Llama equal those of 
   check_against_golden(test_llama(), "llama.csv");
 }
 
+TEST_CASE("loss and gradients with norms of query and key heads equal those of another program") {
+  ModelSpec model = test_llama();
+  model.qk_norm = true;
+  model.constants->norm_epsilon = 1e-6;
+  check_against_golden(model, "llama_head_norms.csv");
+}
+
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {
   ModelSpec model = test_llama();
   model.constants = ModelConstants{.norm_epsilon = epsilon, .rope = rope, .other_arithmetic = {}};

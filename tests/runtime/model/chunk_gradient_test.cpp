@@ -51,6 +51,16 @@ TEST_CASE("every gradient of a Llama-like model is the derivative of the loss") 
   check_against_differences(run);
 }
 
+TEST_CASE("every gradient with norms of query and key heads is the derivative of the loss") {
+  ChunkRun run;
+  run.model = test_llama();
+  run.model.qk_norm = true;
+  check_against_differences(run);
+  run.model.qkv_bias = true;
+  run.model.position = PositionEmbedding::none;
+  check_against_differences(run);
+}
+
 TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") {
   ChunkRun run;
   run.model = test_llama();
@@ -62,7 +72,10 @@ TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") 
 }
 
 TEST_CASE("recomputation, units and halves of the backward change no bit") {
-  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()}}) {
+  ModelSpec head_norms = test_llama();
+  head_norms.qk_norm = true;
+  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
+                       ChunkRun{.model = head_norms}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :

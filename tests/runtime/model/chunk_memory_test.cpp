@@ -43,7 +43,9 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   }
   std::int64_t turn = 0;
   if (spec.layers > 0) {
-    turn = std::max(2 * up64(w * r * f) + up64(w * r * up), up64(w * r * q) + up64(w * r * qkv));
+    const std::int64_t copies = model.qk_norm ? 2 : 1;
+    turn = std::max(2 * up64(w * r * f) + up64(w * r * up),
+                    up64(w * r * q) + copies * up64(w * r * qkv));
   }
   if (spec.loss) {
     turn =
@@ -55,7 +57,10 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
 
 TEST_CASE("memory of a chunk equals the formulas") {
   using enum Recompute;
-  for (const ModelSpec& model : {test_gpt(), test_llama()}) {
+  ModelSpec head_norms = test_llama();
+  head_norms.qk_norm = true;
+  head_norms.ffn_hidden = 8;  // attention takes the most
+  for (const ModelSpec& model : {test_gpt(), test_llama(), head_norms}) {
     for (const int tp : {1, 2, 4}) {
       for (const int chunks : {1, 2, 5}) {
         for (const std::vector<Recompute>& recompute :

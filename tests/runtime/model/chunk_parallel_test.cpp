@@ -18,7 +18,9 @@ std::vector<ModelSpec> parallel_models() {
   ModelSpec biased = test_llama();
   biased.mlp_bias = biased.head_bias = biased.attention_output_bias = true;
   biased.position = PositionEmbedding::learned;
-  return {test_gpt(), test_llama(), one_kv_head, biased};
+  ModelSpec head_norms = one_kv_head;
+  head_norms.qk_norm = true;
+  return {test_gpt(), test_llama(), one_kv_head, biased, head_norms};
 }
 
 TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradients") {

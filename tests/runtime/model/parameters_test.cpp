@@ -133,5 +133,28 @@ TEST_CASE("offsets, order and padding of a region") {
   }
 }
 
+TEST_CASE("norms of heads come first, and each tensor-parallel rank has a part of their gradient") {
+  for (const int tp : {1, 2}) {
+    ChunkSpec spec = chunk_of(small_model(false), 1, 0, tp, tp - 1);
+    spec.model.qk_norm = true;
+    spec.sequence_parallel = false;
+    spec.units = 1;
+    const std::vector<Parameter> all = parameters_of(spec).flat_params.front().parameters;
+    const auto of_heads = static_cast<std::size_t>(2 * spec.layers);
+    REQUIRE(all.size() > of_heads);
+    CHECK(all[0].name == "layers.0.attention.q_norm.weight");
+    CHECK(all[1].name == "layers.0.attention.k_norm.weight");
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      INFO(all[i].name);
+      CHECK(all[i].summed_over_tp == (tp > 1 && i < of_heads));
+      if (i >= of_heads) continue;
+      CHECK(all[i].count() == spec.model.head_dim);
+      CHECK(all[i].fill == Parameter::Fill::ones);
+      CHECK_FALSE(all[i].decayed);
+      CHECK(all[i].counted == (tp == 1));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace echelon

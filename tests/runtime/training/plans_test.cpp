@@ -216,6 +216,10 @@ TEST_CASE("every plan trains a Llama-like model as one rank does, in fp64") {
   for (const Variant& v : variants()) check_plan(small_llama(), v, 0);
 }
 
+TEST_CASE("every plan trains a model with norms of heads as one rank does, in fp64") {
+  for (const Variant& v : variants()) check_plan(small_qwen3(), v, 0.5);
+}
+
 TEST_CASE("every plan in fp32 stays close to the serial run in fp64") {
   // Seen: 1.1e-8, 6.6e-8, 9.6e-8, 1.5e-6. Adam divides small gradients by their own size.
   check_format<float>("fp32", {1e-7, 1e-6, 1e-6, 2e-5});

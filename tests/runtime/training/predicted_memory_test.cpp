@@ -162,6 +162,18 @@ TEST_CASE("memory of unequal chunks and of larger groups of microbatches is pred
   }
 }
 
+TEST_CASE("memory with norms of heads is predicted as well") {
+  ModelSpec model = measured_llama();
+  model.qk_norm = true;
+  model.ffn_hidden = 256;  // attention needs more at a time than the MLP
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
+    check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
+    check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
+  }
+}
+
 TEST_CASE("memory in fp64 is predicted as well") {
   const ModelSpec model = load_model("gpt2-tiny").value();
   using enum ScheduleKind;

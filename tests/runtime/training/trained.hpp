@@ -50,6 +50,22 @@ inline ModelSpec small_llama(int layers = 4) {
   return m;
 }
 
+/// Qwen-3-like: Llama's with norms of query and key heads.
+inline ModelSpec small_qwen3(int layers = 4) {
+  ModelSpec m = load_model("qwen3-8b").value();
+  const ModelSpec llama = small_llama(layers);
+  m.name = "small-qwen3";
+  m.layers = llama.layers;
+  m.hidden = llama.hidden;
+  m.heads = llama.heads;
+  m.kv_heads = llama.kv_heads;
+  m.head_dim = llama.head_dim;
+  m.ffn_hidden = llama.ffn_hidden;
+  m.vocab = llama.vocab;
+  m.max_positions = llama.max_positions;
+  return m;
+}
+
 struct TrainedCase {
   ModelSpec model;
   ParallelPlan plan;

@@ -102,6 +102,21 @@ TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
   }
 }
 
+TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
+  std::uint64_t seed = 40;
+  for (const std::size_t which : {std::size_t{0}, std::size_t{4}, kVariants.size() - 1}) {
+    const GpuVariant& v = kVariants[which];
+    TrainedCase c = gpu_case(small_qwen3, v);
+    for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+      c.plan.recompute = recompute;
+      INFO(c.model.name << ", " << v.name << ", " << name_of(recompute));
+      const auto found = train_on_gpus(c, static_cast<int>(c.plan.gpus()), ++seed, "never");
+      if (!found) continue;
+      check_losses(*found, train<Bfloat16>(c));
+    }
+  }
+}
+
 TEST_CASE("plans train on one GPU that all ranks share to the losses of the CPU") {
   for (const GpuVariant& v : kVariants) {
     if (v.tp * v.pp * v.dp == 1) continue;

@@ -194,6 +194,90 @@ TEST_CASE("NaN and infinity affect only their own row of a CUDA norm") {
   }
 }
 
+/// Rows of query, key and value heads.
+template <class T>
+struct HeadsCase {
+  HeadsCase(std::int64_t positions, int samples, int heads, int kv_heads, int head_dim,
+            std::size_t shift_ = 0)
+      : shift(shift_) {
+    shape.sequence = positions;
+    shape.samples = samples;
+    shape.heads = heads;
+    shape.kv_heads = kv_heads;
+    shape.head_dim = head_dim;
+    shape.qkv_stride = std::int64_t{heads + 2 * kv_heads} * head_dim;
+    Numbers numbers(73);
+    const std::int64_t count = positions * samples * shape.qkv_stride;
+    x = operand<T>(numbers, count, -2, 3);
+    gradient = operand<T>(numbers, count);
+    q_weight = operand<T>(numbers, head_dim, 0.5, 1.5);
+    k_weight = operand<T>(numbers, head_dim, 0.5, 1.5);
+  }
+  AttentionShape shape;
+  std::size_t shift;
+  std::vector<T> x, gradient, q_weight, k_weight;
+};
+
+template <class T>
+struct HeadsResult {
+  std::vector<T> y, dx;
+  std::vector<float> dq, dk;
+};
+
+template <class T>
+HeadsResult<T> heads_on_cpu(const HeadsCase<T>& in) {
+  const auto width = static_cast<std::size_t>(in.shape.head_dim);
+  const HeadNorms<T> norms{in.q_weight.data(), in.k_weight.data(), kNormEps};
+  HeadsResult<T> out{in.x, in.gradient, std::vector<float>(width, 2), std::vector<float>(width, 3)};
+  cpu::normalize_heads(in.shape, norms, in.x.data(), out.y.data());
+  cpu::normalize_heads_backward(in.shape, norms, in.x.data(), out.dx.data(), out.dq.data(),
+                                out.dk.data());
+  return out;
+}
+
+template <class T>
+HeadsResult<T> heads_on_cuda(const HeadsCase<T>& in) {
+  const auto width = static_cast<std::size_t>(in.shape.head_dim);
+  const std::int64_t rows = in.shape.sequence * in.shape.samples;
+  Memory<T> x(in.x, in.shift), y(std::vector<T>(in.x.size()), in.shift),
+      gradient(in.gradient, in.shift), q_weight(in.q_weight, in.shift),
+      k_weight(in.k_weight, in.shift);
+  Memory<float> dq(std::vector<float>(width, 2)), dk(std::vector<float>(width, 3)),
+      workspace(static_cast<std::size_t>(cuda::head_norms_workspace(rows, in.shape.head_dim)));
+  const HeadNorms<T> norms{q_weight.data(), k_weight.data(), kNormEps};
+  cuda::normalize_heads<T>(nullptr, in.shape, norms, x.data(), y.data());
+  cuda::normalize_heads_backward<T>(nullptr, in.shape, norms, x.data(), gradient.data(), dq.data(),
+                                    dk.data(), workspace.data());
+  return {y.content(), gradient.content(), dq.content(), dk.content()};
+}
+
+template <class T>
+void check_heads(const HeadsCase<T>& in) {
+  CAPTURE(in.shape.sequence, in.shape.heads, in.shape.kv_heads, in.shape.head_dim, in.shift,
+          sizeof(T));
+  const HeadsResult<T> expected = heads_on_cpu(in);
+  const HeadsResult<T> actual = heads_on_cuda(in);
+  CHECK(distance(actual.y, as<double>(expected.y)) <= kNormClose<T>);
+  CHECK(distance(actual.dx, as<double>(expected.dx)) <= kNormBackClose<T>);
+  CHECK(distance(actual.dq, as<double>(expected.dq)) < kClose<float>);
+  CHECK(distance(actual.dk, as<double>(expected.dk)) < kClose<float>);
+}
+
+template <class T>
+void check_heads() {
+  check_heads<T>({3, 2, 4, 2, 64});
+  check_heads<T>({2, 1, 20, 1, 128});  // more heads than warps
+  check_heads<T>({2, 1, 1, 1, 256});
+  check_heads<T>({3, 1, 3, 1, 7});
+  check_heads<T>({2, 2, 2, 2, 24, 1});
+}
+
+TEST_CASE("CUDA norms of heads agree with the CPU's at awkward sizes") {
+  check_heads<float>();
+  check_heads<Bfloat16>();
+  check_heads<Bfloat16>({150, 2, 2, 1, 16});  // more rows than blocks
+}
+
 }  // namespace
 
 std::vector<KernelRun> runs_of_norms() {
@@ -205,7 +289,12 @@ std::vector<KernelRun> runs_of_norms() {
     }
     return bits;
   };
-  return {{"layer norm", [=] { return run(true); }}, {"RMS norm", [=] { return run(false); }}};
+  return {{"layer norm", [=] { return run(true); }},
+          {"RMS norm", [=] { return run(false); }},
+          {"norms of heads", [] {
+             const auto out = heads_on_cuda(HeadsCase<Bfloat16>(3, 2, 10, 2, 64));
+             return bits_of(out.y, out.dx, out.dq, out.dk);
+           }}};
 }
 
 }  // namespace echelon

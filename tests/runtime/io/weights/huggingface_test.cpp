@@ -27,6 +27,12 @@ ModelSpec small_qwen2() {
   return model;
 }
 
+ModelSpec small_qwen3() {
+  ModelSpec model = two_layer_llama();
+  model.qk_norm = true;
+  return model;
+}
+
 ModelSpec biased_llama() {
   ModelSpec model = two_layer_llama();
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
@@ -172,7 +178,7 @@ TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied he
 
 TEST_CASE("an exported model is imported unchanged, under every split") {
   for (const ModelSpec& plain :
-       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), biased_llama()}) {
+       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama()}) {
     const ModelSpec model = with_constants(plain, kTheta);
     const TempDir dir;
     REQUIRE(export_small(dir.path(), model, Element::f64).ok());
@@ -207,6 +213,24 @@ TEST_CASE("epsilon, theta and scaling of the config are exported and compared on
   CHECK(mentions(slurp(dir.path() / "config.json"), "\"layer_norm_epsilon\": 3e-06"));
   CHECK(mentions(import_refusal(dir.path(), two_layer_gpt2()),
                  "norm_epsilon is 3e-06, the plan's is 1e-05"));
+}
+
+TEST_CASE("norms of query and key heads are exported as Qwen3's") {
+  const TempDir dir;
+  REQUIRE(export_small(dir.path(), small_qwen3(), Element::f32).ok());
+  CHECK(mentions(slurp(dir.path() / "config.json"), "Qwen3ForCausalLM"));
+  const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
+  REQUIRE(file.ok());
+  for (const char* name :
+       {"model.layers.0.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight"}) {
+    REQUIRE(file->find(name) != nullptr);
+    CHECK(shape_text(file->find(name)->shape) == "[2]");
+  }
+  ModelSpec biased = small_qwen3();
+  biased.mlp_bias = true;
+  const Status refused = export_small(dir.path(), biased, Element::f32);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(mentions(refused.error().message(), "no HuggingFace family has this model's shapes"));
 }
 
 TEST_CASE("a Mistral model is exported as Mistral") {

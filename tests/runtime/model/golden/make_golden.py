@@ -59,7 +59,7 @@ def gpt_weights():
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
-def llama_weights():
+def llama_weights(head_norms=False):
     h, f, q, kv = HIDDEN, 20, 24, 12
     w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
     for l in range(LAYERS):
@@ -69,6 +69,8 @@ def llama_weights():
               at + "attention.v.weight": (kv, h), at + "attention.output.weight": (h, q),
               at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
               at + "mlp.down.weight": (h, f)}
+        if head_norms:
+            w |= {at + f"attention.{part}_norm.weight": (q // HEADS,) for part in "qk"}
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
@@ -143,13 +145,17 @@ def gpt(w, tokens, eps=1e-5):
 
 def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0)):
     linear = lambda x, name: F.linear(x, w[name + ".weight"])
-    norm = lambda x, name: F.rms_norm(x, (HIDDEN,), w[name + ".weight"], eps)
+    norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
+
+    def head_norm(x, name):  # of Qwen 3's heads, before the rotation
+        return norm(x, name) if name + ".weight" in w else x
     x = w["embedding.word.weight"][tokens]
     for l in range(LAYERS):
         at = f"layers.{l}."
         n = norm(x, at + "attention.norm")
-        q = rope(heads_of(linear(n, at + "attention.q"), HEADS), frequencies)
-        k = rope(heads_of(linear(n, at + "attention.k"), 2), frequencies)
+        q = head_norm(heads_of(linear(n, at + "attention.q"), HEADS), at + "attention.q_norm")
+        k = head_norm(heads_of(linear(n, at + "attention.k"), 2), at + "attention.k_norm")
+        q, k = rope(q, frequencies), rope(k, frequencies)
         k = k.repeat_interleave(2, dim=1)
         v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
         x = x + linear(attention(q, k, v), at + "attention.output")
@@ -178,6 +184,7 @@ def write(name, model, weights, **constants):
 
 write("gpt.csv", gpt, gpt_weights())
 write("llama.csv", llama, llama_weights())
+write("llama_head_norms.csv", llama, llama_weights(head_norms=True), eps=1e-6)
 write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
 for name, eps, frequencies in (
         ("theta", 1e-6, plain(500000.0)),
