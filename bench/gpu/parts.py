@@ -146,6 +146,7 @@ class Sizes:
     tensor_parallel: measure.Job  # on two GPUs
     data_parallel: measure.Job
     host: measure.Job
+    head_norms: measure.Job
     attention: tuple  # sequences
     attention_model: str
     soak_steps: int
@@ -154,6 +155,7 @@ class Sizes:
 
 SLICE = os.path.join(HERE, "llama2-7b-8-layers.json")  # 1.9 B parameters, as wide as 7 B
 TINY = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads.json")
+TINY_QWEN3 = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads_qwen3.json")
 PIPELINE = ("--pp", "2", "--microbatch", "1")
 DATA_PARALLEL = ("--dp", "2", "--zero", "1", "--microbatch", "4")
 TENSOR_PARALLEL = ("--tp", "2", "--sequence-parallel", "--microbatch", "1")
@@ -167,6 +169,7 @@ ON_GPUS = Sizes(
     tensor_parallel=measure.Job("gpt2-xl", 1024, 4, gpus=2, steps=12, plan_flags=TENSOR_PARALLEL),
     data_parallel=measure.Job("gpt2-xl", 1024, 16, gpus=2, steps=12, plan_flags=DATA_PARALLEL),
     host=measure.Job("gpt2", 64, 1, steps=12),
+    head_norms=measure.Job("qwen3-0.6b", 2048, 16, steps=12),
     attention=(4096, 8192, 16384), attention_model=SLICE, soak_steps=1000,
     sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*")
 # Emulated threads are slow.
@@ -177,6 +180,7 @@ ON_STAND_INS = Sizes(
     tensor_parallel=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=TENSOR_PARALLEL),
     data_parallel=measure.Job(TINY, 16, 8, gpus=2, steps=4, plan_flags=DATA_PARALLEL),
     host=measure.Job(TINY, 16, 1, steps=4),
+    head_norms=measure.Job(TINY_QWEN3, 16, 1, steps=4),
     attention=(64,), attention_model=TINY, soak_steps=6,
     sanitized="gradients are clipped*")
 
@@ -301,6 +305,8 @@ def run_experiments(day, programs, sizes):
                  programs.train(sizes.graphs, limit, set))
         day.part("experiment: a step of few tokens, CUDA graphs " + name, 20, lambda limit,
                  set=environment: programs.train(sizes.host, limit, set))
+    day.part("experiment: norms of query and key heads", 30,
+             lambda limit: programs.train(sizes.head_norms, limit))
     day.part("experiment: deterministic attention", 25, lambda limit: programs.train(
         sizes.graphs, limit, {"ECHELON_DETERMINISTIC": "1"}))  # beside "CUDA graphs as chosen"
     day.part("experiment: CUDA graphs always, two stages on one GPU", 30,

@@ -136,6 +136,8 @@ class GpuDay(unittest.TestCase):
         for how in ("nonblocking", "blocking", "not split"):
             trained = parts["experiment: tp 2, communicators " + how]["result"]
             self.assertEqual(trained["plan"]["tp"], 2)
+        trained = parts["experiment: norms of query and key heads"]["result"]
+        self.assertGreater(trained["step_seconds"], 0)
         for blocks in ("16", "32"):
             trained = parts[f"experiment: dp 2, {blocks} thread blocks"]["result"]
             self.assertEqual(trained["plan"]["dp"], 2)
