@@ -55,12 +55,12 @@ void rms_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, 
                        const T* gradient, T* dx, float* dweight, float* workspace,
                        std::int64_t rows, std::int64_t width);
 
-// ---- Norms of heads (head_norms.cu): heads of up to 256 numbers
+// ---- Norms of heads (head_norms.cu): of up to 512 bytes each
 
 template <class T>
 void normalize_heads(Stream stream, const AttentionShape& a, const HeadNorms<T>& norms, const T* x,
                      T* y);
-[[nodiscard]] std::int64_t head_norms_workspace(std::int64_t rows, int head_dim);
+[[nodiscard]] std::int64_t head_norms_workspace(const AttentionShape& a);
 /// `gradient` of the result becomes that of x.
 template <class T>
 void normalize_heads_backward(Stream stream, const AttentionShape& a, const HeadNorms<T>& norms,

@@ -172,9 +172,8 @@ void CudaKernels::normalize_heads_backward(const AttentionShape& s, const HeadNo
                                            float* dk_weight) {
   enqueue(
       [&](cudaStream_t on) {
-        cuda::normalize_heads_backward<T>(
-            on, s, norms, qkv, gradient, dq_weight, dk_weight,
-            scratch<float>(head_norms_workspace(s.sequence * s.samples, s.head_dim)));
+        cuda::normalize_heads_backward<T>(on, s, norms, qkv, gradient, dq_weight, dk_weight,
+                                          scratch<float>(head_norms_workspace(s)));
       },
       s, norms, qkv, gradient, dq_weight, dk_weight);
 }

@@ -32,7 +32,7 @@ std::int64_t workspace_of(const ChunkSpec& spec) {
   for (const std::int64_t width : {s.hidden, s.qkv, s.up}) {
     need(kFloat * bias_gradient_workspace(s.rows, width));
   }
-  if (spec.model.qk_norm) need(kFloat * head_norms_workspace(s.rows, spec.model.head_dim));
+  if (spec.model.qk_norm) need(kFloat * head_norms_workspace(attention_of(spec, s)));
   if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
   return max_bytes;
 }
