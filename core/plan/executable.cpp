@@ -49,7 +49,9 @@ std::string not_executed(const ModelSpec& model) {
 }
 
 std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {
-  if (const std::string why = not_executed(model); !why.empty()) {
+  ModelSpec whole = model;  // without windows
+  whole.windowed_layers = 0;
+  if (const std::string why = not_executed(whole); !why.empty()) {
     return NotExecuted{fmt::format("model {}: {}", model.name, why),
                        model.constants ? "a GPT-2-like or Llama-like model"
                                        : "a model with both: from the catalog, a HuggingFace "
@@ -59,6 +61,11 @@ std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {
     return NotExecuted{
         fmt::format("a sequence of {}", sequence),
         fmt::format("at most {}, the learned positions of {}", model.max_positions, model.name)};
+  }
+  if (model.windowed_layers > 0 && sequence > model.sliding_window) {
+    return NotExecuted{
+        fmt::format("a sequence of {}", sequence),
+        fmt::format("at most {}, the window of attention in {}", model.sliding_window, model.name)};
   }
   return std::nullopt;
 }

@@ -17,7 +17,8 @@ namespace echelon {
 /// Checked by: tests/core/plan/executable_test.cpp.
 [[nodiscard]] std::string not_executed(const ModelSpec& model);
 
-/// Why a model is not executed with a sequence length: the two parts of an error message.
+/// Why a model is not executed with a sequence length: the two parts of an error message. Windows
+/// of attention that no sequence exceeds change nothing.
 struct NotExecuted {
   std::string found;
   std::string expected;

@@ -190,7 +190,7 @@ FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
 }  // namespace
 
 ChunkParameters parameters_of(const ChunkSpec& spec) {
-  EXPECTS(not_executed(spec.model).empty(), not_executed(spec.model));
+  EXPECTS(!not_executed(spec.model, spec.sequence), "a model that is executed");
   EXPECTS(spec.units >= 1 && spec.layers >= 0, "a chunk without units");
   EXPECTS(spec.tp >= 1 && spec.tp_rank >= 0 && spec.tp_rank < spec.tp, "no such rank");
   EXPECTS(spec.model.heads % spec.tp == 0, "tp does not divide the heads");

@@ -12,6 +12,9 @@
 namespace echelon {
 namespace {
 
+/// A sequence that fits every window: a plan's own length was checked before.
+constexpr int kOneToken = 1;
+
 /// rope_scaling as transformers reads it; null: none.
 Json scaling_json(const RotaryEmbedding& rope) {
   switch (rope.scaling) {
@@ -79,13 +82,17 @@ constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
 
 /// Null if no family has such a model: Llama's and Qwen3's attention_bias is all four or none,
 /// Qwen2 has those of q, k and v, Mistral none; only Qwen3 has norms of heads, and no biases of the
-/// MLP. A model keeps its family if that supports it.
+/// MLP. Mistral has windows in all layers, Qwen in the last ones, Llama none. A model keeps its
+/// family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
   if (!is_llama_like(m)) return nullptr;
   if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
-  if (m.architecture == "mistral" && !biased) return &kMistral;
+  const bool windowed = m.windowed_layers > 0;
+  if ((m.architecture == "mistral" || windowed) && !biased)
+    return !windowed || m.windowed_layers == m.layers ? &kMistral : nullptr;
   if (m.qkv_bias && !m.attention_output_bias && !m.mlp_bias) return &kQwen2;
+  if (windowed) return nullptr;
   return m.qkv_bias == m.attention_output_bias ? &kLlama : nullptr;
 }
 
@@ -109,9 +116,16 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
   if (Json scaling = scaling_json(rope); !scaling.is_null()) {
     json["rope_scaling"] = std::move(scaling);
   }
-  if (&family == &kQwen2 || &family == &kQwen3) json["use_sliding_window"] = false;
+  const bool windowed = m.windowed_layers > 0;
+  if (&family == &kQwen2 || &family == &kQwen3) {
+    json["use_sliding_window"] = windowed;
+    if (windowed) {
+      json["sliding_window"] = m.sliding_window;
+      json["max_window_layers"] = m.layers - m.windowed_layers;
+    }
+  }
   if (&family == &kQwen3) json["attention_bias"] = m.qkv_bias;
-  if (&family == &kMistral) json["sliding_window"] = nullptr;
+  if (&family == &kMistral) json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   if (&family == &kLlama) {
     json["attention_bias"] = m.qkv_bias;
     json["mlp_bias"] = m.mlp_bias;
@@ -134,9 +148,8 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
                        "one of gpt2, llama, mistral, qwen2, qwen3");
   }
-  if (const std::string why = not_executed(*model); !why.empty()) {
-    return input_error(std::string(where), fmt::format("model {}: {}", model->name, why),
-                       "a GPT-2-like or Llama-like model");
+  if (const auto why = not_executed(*model, kOneToken)) {
+    return input_error(std::string(where), why->found, why->expected);
   }
   config.names = llama ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
   config.model = std::move(*model);
@@ -145,7 +158,7 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
 
 Result<std::string> huggingface_config(const ModelSpec& model, Element element,
                                        HuggingFaceNames& names) {
-  EXPECTS(not_executed(model).empty(), not_executed(model));
+  EXPECTS(!not_executed(model, kOneToken), "a model that is executed");
   const LlamaFamily* const llama = llama_family(model);
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",

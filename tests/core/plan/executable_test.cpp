@@ -96,6 +96,18 @@ TEST_CASE("a model without constants is planned but not executed") {
   CHECK(why->expected.find("schema 2") != std::string::npos);
 }
 
+TEST_CASE("a window of attention matters only to longer sequences") {
+  const ModelSpec model = load_model("mistral-7b").value();
+  CHECK_FALSE(not_executed(model, 4096));
+  const auto why = not_executed(model, 4097);
+  REQUIRE(why);
+  CHECK(why->found == "a sequence of 4097");
+  CHECK(why->expected == "at most 4096, the window of attention in mistral-7b");
+  const auto other = not_executed(load_model("gemma2-9b").value(), 4096);
+  REQUIRE(other);
+  CHECK(other->found.find("post-norms") != std::string::npos);
+}
+
 TEST_CASE("a sequence longer than the learned positions is not executed") {
   const ModelSpec model = load_model("gpt2-tiny").value();
   CHECK_FALSE(not_executed(model, model.max_positions));
