@@ -163,6 +163,28 @@ void leave_out_dropout(PlanRequest& request) {
   model.hidden_dropout = model.attention_dropout = 0;
 }
 
+/// Some frameworks train without the modules that predict further tokens even if the model has
+/// them.
+void leave_out_prediction_modules(PlanRequest& request) {
+  int& modules = request.model.prediction_modules;
+  if (modules == 0 || request.framework.prediction_modules) return;
+  request.assumptions.push_back(
+      fmt::format("no multi-token prediction: {} trains without the model's {} for it",
+                  request.framework.name, counted(modules, "module")));
+  modules = 0;
+}
+
+/// States that the modules for multi-token prediction are trained, which no count of parameters
+/// shows.
+void note_prediction_modules(PlanRequest& request) {
+  const int modules = request.model.prediction_modules;
+  if (modules == 0) return;
+  request.assumptions.push_back(fmt::format(
+      "multi-token prediction: the model's {} for it {} trained too, and not counted in its "
+      "parameters; a model file that states none leaves {} out",
+      counted(modules, "module"), modules == 1 ? "is" : "are", modules == 1 ? "it" : "them"));
+}
+
 /// States that `plan run` refuses the model, if the plan is for the framework or the machine that
 /// `plan run` executes on. Called after leave_out_dropout().
 void note_not_executed(PlanRequest& request) {
@@ -246,6 +268,8 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   // Memory is allocated before the first step, and nothing else shares a rank's part.
   if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
   leave_out_dropout(request);
+  leave_out_prediction_modules(request);
+  note_prediction_modules(request);
   note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status search = read_search(settings, request); !search) return search.error();
@@ -290,6 +314,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
                       .max_memory = file.max_memory,
                       .assumptions = {}};
   leave_out_dropout(request);
+  leave_out_prediction_modules(request);
   note_not_executed(request);
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();

@@ -116,7 +116,9 @@ struct Framework {
   bool fp8_dispatch = false;
   bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
   bool dropout = true;       ///< applies the model's dropout; else it trains without
-  int default_vocab = 0;     ///< of its launcher, where a run names none; 0: no default
+  /// Trains the model's modules for multi-token prediction; else it trains without them.
+  bool prediction_modules = false;
+  int default_vocab = 0;  ///< of its launcher, where a run names none; 0: no default
   /// The gradient buffer has the format in which it is reduced; else it stays fp32.
   bool gradients_as_reduced = false;
   double logits_bytes = 6;  ///< alive per logit at the peak: bf16 logits + fp32 softmax

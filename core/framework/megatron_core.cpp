@@ -423,6 +423,8 @@ Framework megatron_core() {
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.overlaps_experts = f.overlaps_shared_experts = true;  // --moe-shared-expert-overlap
   f.cuda_graphs = true;
+  // --mtp-num-layers, megatron/core/transformer/multi_token_prediction.py
+  f.prediction_modules = true;
   f.shards_over_dp_cp = true;
   f.rank_orders = true;
   f.microbatch_groups = true;  // --microbatch-group-size-per-virtual-pipeline-stage

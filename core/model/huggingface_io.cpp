@@ -8,6 +8,7 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/model/huggingface_families_io.hpp"
+#include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
 #include "core/model/model_io.hpp"
 
@@ -296,7 +297,10 @@ Result<ModelSpec> read_huggingface(const Json& document, std::string_view where)
   model.architecture = type;
   model.source = "HuggingFace configuration " + std::string(where);
   model.constants.emplace();
-  if (family != nullptr) family->read(reader, model);
+  if (family != nullptr) {
+    family->read(reader, model);
+    read_prediction_modules(reader, model);
+  }
   if (family != nullptr && family->audited) note_unknown_keys(reader, model);
   for (JsonReader* step : {&outer, &reader}) {
     const Status read = step->finish();

@@ -267,8 +267,8 @@ void read_qwen3_next(JsonReader& reader, ModelSpec& model) {
   if (!reader.has("intermediate_size")) model.ffn_hidden = model.moe.expert_ffn_hidden;  // unused
 }
 
-/// GLM-4.5 to 4.7, without the layer that predicts the token after next. Its output projection has
-/// no bias. Source: transformers, models/glm4_moe/modular_glm4_moe.py.
+/// GLM-4.5 to 4.7, whose output projection has no bias. Source: transformers,
+/// models/glm4_moe/modular_glm4_moe.py.
 void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.rotated_part = 0.5}});
   model.qkv_bias = reader.boolean_or("attention_bias", false);
@@ -278,9 +278,8 @@ void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
   model.moe.router_bias = true;  // e_score_correction_bias, as in DeepSeek-V3
 }
 
-/// MiniMax-M2, whose norms of queries and keys span all heads; without its modules for multi-token
-/// prediction. Source: transformers, models/minimax_m2/modular_minimax_m2.py, and the keys of the
-/// published files.
+/// MiniMax-M2, whose norms of queries and keys span all heads. Source: transformers,
+/// models/minimax_m2/modular_minimax_m2.py, and the keys of the published files.
 void read_minimax_m2(JsonReader& reader, ModelSpec& model) {
   constexpr double kTheta = 5e6;
   read_llama_like(reader, model, {.rope = {.theta = kTheta}});

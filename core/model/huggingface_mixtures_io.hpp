@@ -15,7 +15,6 @@ void read_minimax_m2(JsonReader& reader, ModelSpec& model);
 void read_olmoe(JsonReader& reader, ModelSpec& model);
 /// If n_routed_experts is null: dense layers with latent attention.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model);
-/// Without the module for multi-token prediction, which is not part of the model itself.
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model);
 /// The language model of Llama 4. Its QK-norm has no weights.
 void read_llama4(JsonReader& reader, ModelSpec& model);

@@ -133,6 +133,24 @@ void read_gated_qwen(JsonReader& reader, ModelSpec& model) {
   if (delta.layers == 0) delta = {};  // a short model may have full attention alone
 }
 
+void read_prediction_modules(JsonReader& reader, ModelSpec& model) {
+  constexpr std::int64_t kMostModules = 100;
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"}) {
+    if (reader.has(key)) model.prediction_modules = small(reader.integer(key, 0, kMostModules));
+  }
+  if (!reader.has("num_mtp_modules")) return;
+  const std::int64_t modules = reader.integer("num_mtp_modules", 0, kMostModules);
+  const std::int64_t depth = reader.integer_or("mtp_transformer_layers", 1, kMaxLayers, 1);
+  if (!reader.boolean_or("use_mtp", true)) return;
+  if (depth != 1) {
+    reader.fail("mtp_transformer_layers",
+                fmt::format("modules for multi-token prediction with {} layers each", depth),
+                "1 layer in each");
+    return;
+  }
+  model.prediction_modules = small(modules);
+}
+
 void read_llama_like(JsonReader& reader, ModelSpec& model, const LlamaDefaults& otherwise) {
   read_widths(reader, model, otherwise.mlp_width);
   read_positions(reader, model);

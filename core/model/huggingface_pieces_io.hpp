@@ -58,6 +58,10 @@ struct LlamaDefaults {
   RopeDefaults rope{};
   bool mlp_width = true;  ///< false: files may lack the width of dense layers (intermediate_size)
 };
+/// Modules for multi-token prediction. The keys are those of DeepSeek-V3 and GLM-4.5, of
+/// transformers 5 for both, of Qwen3.5, and of MiniMax-M2. Megatron Bridge trains as many
+/// (num_nextn_predict_layers); transformers ignores them.
+void read_prediction_modules(JsonReader& reader, ModelSpec& model);
 /// Reads everything a block has in common with Llama's, except biases.
 void read_llama_like(JsonReader& reader, ModelSpec& model, const LlamaDefaults& otherwise);
 /// Qwen3-Next and Qwen3.5 up to the MLP: gated attention, and gated delta nets in the other layers.

@@ -64,8 +64,35 @@ TEST_CASE("a published mixture's config.json gives the shapes of the catalog") {
     INFO(model_to_json(read) << model_to_json(known));
     read.name = known.name;
     read.source = known.source;
+    read.prediction_modules = 0;  // the catalog leaves them out
     CHECK(read == known);
   }
+}
+
+TEST_CASE("modules for multi-token prediction are read in every spelling") {
+  CHECK(model_of(config_json("deepseek-v3")).prediction_modules == 1);
+  CHECK(model_of(config_json("glm-4.5-air")).prediction_modules == 1);
+  CHECK(model_of(config_json("minimax-m2")).prediction_modules == 3);
+  CHECK(model_of(config_json("qwen3.5-35b-a3b-multimodal")).prediction_modules == 1);
+  CHECK(model_of(config_json("kimi-k2")).prediction_modules == 0);
+  CHECK(model_of(without("deepseek-v3", "num_nextn_predict_layers")).prediction_modules == 0);
+  Json renamed = without("deepseek-v3", "num_nextn_predict_layers");
+  renamed["num_mtp_layers"] = 2;  // as transformers 5 saves it
+  CHECK(model_of(renamed).prediction_modules == 2);
+  CHECK(model_of(changed("deepseek-v3", "num_nextn_predict_layers", nullptr)).prediction_modules ==
+        0);
+  CHECK(model_of(changed("minimax-m2", "use_mtp", false)).prediction_modules == 0);
+  // They do not count in the published number of parameters.
+  CHECK(model_of(config_json("deepseek-v3")).parameters() == 671'026'419'200);
+}
+
+TEST_CASE("unreadable modules for multi-token prediction are refused") {
+  for (const Json& wrong : {Json("1"), Json(-1), Json(1'000'000), Json(0.5)}) {
+    CHECK(error_of(changed("deepseek-v3", "num_nextn_predict_layers", wrong)).where ==
+          "config.json at /num_nextn_predict_layers");
+  }
+  CHECK(error_of(changed("minimax-m2", "mtp_transformer_layers", 2)).where ==
+        "config.json at /mtp_transformer_layers");
 }
 
 TEST_CASE("the instruction-tuned Mixtral 8x22B has the published count") {

@@ -1,0 +1,71 @@
+// What an answer says of a model that was read from a HuggingFace configuration.
+#include <algorithm>
+#include <string>
+
+#include "tests/cli/program.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace echelon;
+using echelon::test::Sandbox;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json published(const std::string& name) {
+  return Json::parse(slurp(ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json"));
+}
+
+/// The prediction for `config` on 64 GPUs, as JSON.
+Json predicted(const Sandbox& sandbox, const Json& config, const std::string& flags) {
+  sandbox.write("config.json", config.dump());
+  const ProcessResult ran = sandbox.plan("predict --model config.json --gpus 64 --json " + flags);
+  INFO(ran.err);
+  REQUIRE(ran.exit_code <= 1);
+  return Json::parse(ran.out);
+}
+
+bool assumes(const Json& answer, const std::string& part) {
+  const Json& all = answer.at("assumptions");
+  INFO(all.dump(1));
+  return std::any_of(all.begin(), all.end(), [&](const Json& line) {
+    return line.get<std::string>().find(part) != std::string::npos;
+  });
+}
+
+double step(const Json& answer) { return answer.at("time").at("step_seconds").get<double>(); }
+
+}  // namespace
+
+TEST_CASE("multi-token prediction is priced where the framework trains it, and said either way") {
+  const Sandbox sandbox;
+  const Json with = published("glm-4.5-air");
+  Json without = with;
+  without["num_nextn_predict_layers"] = 0;
+  for (const std::string framework : {"megatron-core", "torchtitan"}) {
+    const std::string flags = "--framework " + framework + " --ep 8";
+    const bool trains = framework == "megatron-core";
+    const Json more = predicted(sandbox, with, flags);
+    const Json less = predicted(sandbox, without, flags);
+    INFO(framework);
+    CHECK((step(more) > step(less)) == trains);
+    CHECK(assumes(more, trains ? "1 module for it is trained too"
+                               : "torchtitan trains without the model's 1 module"));
+    CHECK_FALSE(assumes(less, "multi-token prediction"));
+  }
+}
+
+TEST_CASE("a plan file keeps the modules, and another framework leaves them out") {
+  const Sandbox sandbox;
+  sandbox.write("config.json", published("glm-4.5-air").dump());
+  const std::string made = "predict --model config.json --gpus 64 --ep 8 -q -o plan.json";
+  REQUIRE(sandbox.plan(made).exit_code <= 1);
+  const auto again = [&](const std::string& flags) {
+    return Json::parse(sandbox.plan("predict plan.json --json " + flags).out);
+  };
+  CHECK_FALSE(assumes(again(""), "trains without"));
+  CHECK(step(again("--framework torchtitan")) > 0);
+  CHECK(assumes(again("--framework torchtitan"), "torchtitan trains without"));
+}
