@@ -36,7 +36,7 @@ ClusterTopology sharing_cluster(const Settings& settings, const ClusterTopology&
   return smaller ? *smaller : cluster;
 }
 
-Result<ModelSpec> model_of(const Settings& settings) {
+Result<ModelReading> model_of(const Settings& settings) {
   const Setting* setting = settings.find("model");
   if (setting == nullptr) {
     return input_error("--model", "no model given", "a name or a file",
@@ -46,9 +46,9 @@ Result<ModelSpec> model_of(const Settings& settings) {
     const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
     if (!there) return there.error();
   }
-  const Result<ModelSpec> model = load_model(setting->value);
-  if (!model) return at(*setting, model.error());
-  return model;
+  const Result<ModelReading> reading = read_model(setting->value);
+  if (!reading) return at(*setting, reading.error());
+  return reading;
 }
 
 /// "runs of nanotron need 18 % more than predicted, give or take 2 % (measured: ...)".
@@ -246,18 +246,21 @@ PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
 Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given) {
   const Result<PlanConstraints> constraints = search_constraints_of(settings);
   if (!constraints) return constraints.error();
-  const Result<ModelSpec> model = given != nullptr ? Result(*given) : model_of(settings);
-  if (!model) return model.error();
+  const Result<ModelReading> reading =
+      given != nullptr ? Result(ModelReading{*given, {}}) : model_of(settings);
+  if (!reading) return reading.error();
+  const ModelSpec& model = reading->model;
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();
   std::vector<std::string> assumed;
   const Result<HardwareModel> machine = hardware_model_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
-  const Result<TrainingJob> job = job_of(settings, *model, machine->framework,
+  const Result<TrainingJob> job = job_of(settings, model, machine->framework,
                                          sharing_cluster(settings, machine->cluster), assumed);
   if (!job) return job.error();
   note_origins(settings, assumed);
-  PlanRequest request{.model = *model,
+  assumed.insert(assumed.end(), reading->remarks.begin(), reading->remarks.end());
+  PlanRequest request{.model = model,
                       .job = *job,
                       .cluster = machine->cluster,
                       .framework = machine->framework,
@@ -290,8 +293,10 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   const Result<PlanConstraints> pinned = search_constraints_of(changes);
   if (!pinned) return pinned.error();
   // The same path as a request by flags, with the file's own model.
-  const Result<ModelSpec> model = changes.has("model") ? model_of(changes) : file.model;
-  if (!model) return model.error();
+  const Result<ModelReading> reading =
+      changes.has("model") ? model_of(changes) : Result(ModelReading{file.model, {}});
+  if (!reading) return reading.error();
+  const ModelSpec& model = reading->model;
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();
   std::vector<std::string> in_the_file;  // defaults, which the file already holds
@@ -301,10 +306,10 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
     if (Status fresh = check_fresh(file, path, machine->cluster); !fresh) return fresh.error();
   }
   Result<TrainingJob> job =
-      job_of(settings, *model, machine->framework, machine->cluster, in_the_file);
+      job_of(settings, model, machine->framework, machine->cluster, in_the_file);
   if (!job) return job.error();
   if (!job->token_budget) job->token_budget = file.job.token_budget;
-  PlanRequest request{.model = *model,
+  PlanRequest request{.model = model,
                       .job = *job,
                       .cluster = machine->cluster,
                       .framework = machine->framework,
@@ -312,7 +317,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
                       .constraints = constraints_after(file, changes, *pinned),
                       .keep_free = file.keep_free,
                       .max_memory = file.max_memory,
-                      .assumptions = {}};
+                      .assumptions = reading->remarks};
   leave_out_dropout(request);
   leave_out_prediction_modules(request);
   note_not_executed(request);

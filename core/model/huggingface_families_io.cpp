@@ -130,6 +130,8 @@ void read_gemma(JsonReader& reader, ModelSpec& model) {
   read_attention_bias(reader, model);
   read_dropout(reader, model);
   add_gemma_arithmetic(model);
+  // Older names of hidden_activation and sliding_window.
+  reader.ignore({"hidden_act", "sliding_window_size"});
 }
 
 void read_gemma2(JsonReader& reader, ModelSpec& model) {
@@ -190,13 +192,14 @@ void read_phi(JsonReader& reader, ModelSpec& model) {
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
   read_dropout(reader, model);
+  reader.ignore({"embd_pdrop"});  // the planner models two dropouts
 }
 
 void read_phi3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model,
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
-  reader.ignore({"embd_pdrop"});  // the planner models two dropouts
+  reader.ignore({"embd_pdrop", "full_attn_mod"});  // one dropout of three; 1 in every file
   read_window(reader, model, 0, model.layers);
 }
 
@@ -210,6 +213,7 @@ void read_nemotron(JsonReader& reader, ModelSpec& model) {
   model.gated_mlp = false;
   read_attention_bias(reader, model);
   model.mlp_bias = reader.boolean_or("mlp_bias", false);
+  model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
 }
 
 void read_bloom(JsonReader& reader, ModelSpec& model) {
@@ -242,6 +246,10 @@ void read_bloom(JsonReader& reader, ModelSpec& model) {
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
   model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
   read_dropout(reader, model);
+  // How scores are computed, and a second name of n_head.
+  reader.ignore({"attention_softmax_in_fp32", "masked_softmax_fusion", "num_attention_heads",
+                 "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "offset_alibi",
+                 "bias_dropout_fusion", "unk_token_id", "n_inner"});
 }
 
 void read_qwen3_5(JsonReader& reader, ModelSpec& model) {
@@ -270,11 +278,11 @@ void read_olmo3(JsonReader& reader, ModelSpec& model) {
 }
 
 constexpr std::array kAll = {
-    HuggingFaceFamily{"gpt2", "GPT2", read_gpt2, false, true},
-    HuggingFaceFamily{"llama", "Llama", read_llama, false, true},
-    HuggingFaceFamily{"mistral", "Mistral", read_mistral, false, true},
-    HuggingFaceFamily{"qwen2", "Qwen2", read_qwen2, false, true},
-    HuggingFaceFamily{"qwen3", "Qwen3", read_qwen3, false, true},
+    HuggingFaceFamily{"gpt2", "GPT2", read_gpt2},
+    HuggingFaceFamily{"llama", "Llama", read_llama},
+    HuggingFaceFamily{"mistral", "Mistral", read_mistral},
+    HuggingFaceFamily{"qwen2", "Qwen2", read_qwen2},
+    HuggingFaceFamily{"qwen3", "Qwen3", read_qwen3},
     HuggingFaceFamily{"qwen3_5_text", "Qwen3_5", read_qwen3_5},
     HuggingFaceFamily{"olmo2", "Olmo2", read_olmo2},
     HuggingFaceFamily{"olmo3", "Olmo3", read_olmo3},
@@ -282,7 +290,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
     HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
     HuggingFaceFamily{"phi", "Phi", read_phi},
-    HuggingFaceFamily{"phi3", "Phi3", read_phi3, false, true},
+    HuggingFaceFamily{"phi3", "Phi3", read_phi3},
     HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
     HuggingFaceFamily{"bloom", "Bloom", read_bloom},
     HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
@@ -298,6 +306,13 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
+    // Language models of models that see images.
+    HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
+    HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},
+    HuggingFaceFamily{"qwen2_5_vl", "Qwen2_5_VL", read_qwen2},
+    HuggingFaceFamily{"qwen2_5_vl_text", "Qwen2_5_VL", read_qwen2},
+    HuggingFaceFamily{"qwen3_vl_text", "Qwen3VL", read_qwen3},
+    HuggingFaceFamily{"qwen3_vl_moe_text", "Qwen3VLMoe", read_qwen3_moe, true},
 };
 
 }  // namespace

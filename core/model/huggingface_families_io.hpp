@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/json/json_io.hpp"
@@ -15,10 +16,15 @@ struct HuggingFaceFamily {
   std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
   void (*read)(JsonReader&, ModelSpec&);
   bool experts = false;  ///< may have experts; in other families keys that count experts are errors
-  /// All keys that change the computed numbers are read; an unknown key is assumed to change them.
-  bool audited = false;
 };
 
 [[nodiscard]] std::span<const HuggingFaceFamily> huggingface_families();
+
+/// Null after an error that explains why this file is not supported.
+[[nodiscard]] const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type);
+/// True after an error: the file is of another kind of model, or has an operator without a price.
+bool refuse_kind(JsonReader& reader, std::string_view type);
+/// An error for a file without a family, which names what it is instead.
+void refuse_unnamed(JsonReader& reader);
 
 }  // namespace echelon

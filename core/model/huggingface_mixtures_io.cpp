@@ -7,56 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/model/huggingface_experts_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
 namespace echelon {
 
 namespace {
-
-/// A list of layer indices, such as mlp_only_layers. Nothing if the key is missing or null.
-std::optional<std::vector<int>> read_layer_list(JsonReader& reader, std::string_view key,
-                                                int layers) {
-  const Json* list = reader.member(key);
-  if (list == nullptr || list->is_null()) return std::nullopt;
-  const auto refuse = [&](std::string_view found) {
-    reader.fail(key, std::string(found),
-                fmt::format("a list of layers, each between 0 and {}", layers - 1));
-    return std::nullopt;
-  };
-  if (!list->is_array()) return refuse("not a list");
-  std::vector<int> numbers;
-  for (const Json& entry : *list) {
-    if (!entry.is_number_integer()) return refuse("an entry that is not a whole number");
-    const auto layer = entry.get<std::int64_t>();
-    if (layer < 0 || layer >= layers) return refuse(fmt::format("layer {}", layer));
-    numbers.push_back(small(layer));
-  }
-  return numbers;
-}
-
-/// Sets first_dense_layers and every from the layers that have experts, or reports that no such
-/// pair describes them. `key` is the source of the list in the file.
-void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
-                 const std::vector<bool>& has_experts) {
-  const auto begin = has_experts.begin();
-  const auto first = std::find(begin, has_experts.end(), true);
-  if (first == has_experts.end()) {
-    reader.fail(key, "no layer with experts", "at least one");
-    return;
-  }
-  const auto second = std::find(first + 1, has_experts.end(), true);
-  model.moe.first_dense_layers = small(first - begin);
-  // With a single expert layer there is no second one.
-  model.moe.every = second == has_experts.end() ? model.layers : small(second - first);
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const bool expected = model.layer_kind(layer) == LayerKind::moe;
-    if (has_experts[static_cast<std::size_t>(layer)] == expected) continue;
-    reader.fail(key, fmt::format("irregular placement of layers with experts (layer {})", layer),
-                "layers with experts at a constant interval up to the last layer");
-    return;
-  }
-}
 
 /// Layer i has experts when step | i + 1 and it is not among mlp_only_layers.
 /// Source: transformers, models/qwen2_moe/modeling_qwen2_moe.py.
@@ -74,24 +31,6 @@ void read_sparse_steps(JsonReader& reader, ModelSpec& model) {
   set_pattern(reader, listed ? "mlp_only_layers" : "decoder_sparse_step", model, has_experts);
 }
 
-/// What a family does with its router's logits where the file does not say.
-struct RouterWeights {
-  RouterScore score = RouterScore::softmax;
-  bool normalized = true;
-};
-void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeights usual) {
-  const char* usual_name = usual.score == RouterScore::sigmoid ? "sigmoid" : "softmax";
-  const std::string score = reader.string_or("scoring_func", usual_name);
-  if (score != "softmax" && score != "sigmoid") {
-    reader.fail("scoring_func", "'" + score + "'", "softmax or sigmoid");
-    return;
-  }
-  moe.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
-  moe.router_normalized = reader.boolean_or("norm_topk_prob", usual.normalized);
-  constexpr double kMostScaling = 1000;
-  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 1);
-}
-
 void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   const bool renamed = !reader.has("num_experts") && reader.has("num_local_experts");
   model.moe.experts =
@@ -99,85 +38,6 @@ void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
   read_sparse_steps(reader, model);
-}
-
-void read_latent_attention(JsonReader& reader, ModelSpec& model) {
-  LatentAttention& mla = model.mla;
-  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
-  const Json* queries = reader.member("q_lora_rank");  // null: projected directly
-  if (queries == nullptr || !queries->is_null()) {
-    mla.q_lora_rank = small(reader.integer("q_lora_rank", 1, kMaxHidden));
-  }
-  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
-  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
-  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
-  model.kv_heads = model.heads;
-  // In the files head_dim is the rotary part, or absent.
-  model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
-}
-
-/// A number that may be null or missing.
-int number_or(JsonReader& reader, std::string_view key, int otherwise) {
-  const Json* value = reader.member(key);
-  if (value == nullptr || value->is_null()) return otherwise;
-  return small(reader.integer(key, 1, kMaxExperts));
-}
-
-/// Groups of experts that limit a token's choice; `otherwise`: those of the configuration class.
-struct RouterGroups {
-  int groups = 1;
-  int topk = 1;
-};
-void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
-  moe.router_groups = number_or(reader, "n_group", otherwise.groups);
-  const int topk = number_or(reader, "topk_group", otherwise.topk);
-  moe.router_group_topk = moe.router_groups > 1 ? topk : 1;
-}
-
-/// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
-/// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
-void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
-  MixtureOfExperts& moe = model.moe;
-  moe.experts = small(reader.integer("n_routed_experts", 1, kMaxExperts));
-  moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
-  moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
-  const Json* shared = reader.member("n_shared_experts");  // null: none
-  const bool none = shared != nullptr && shared->is_null();
-  const std::int64_t count = none ? 0 : reader.integer("n_shared_experts", 0, kMaxExperts);
-  const std::int64_t width = count * moe.expert_ffn_hidden;
-  if (width > kMaxFfn) {
-    reader.fail("n_shared_experts",
-                fmt::format("{} shared experts with a total width of {}", count, width),
-                fmt::format("a total width of at most {}", kMaxFfn));
-    return;
-  }
-  moe.shared_ffn_hidden = small(width);
-  read_router_groups(reader, moe, otherwise);
-  const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
-  const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1);
-  std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
-  for (std::int64_t i = dense; i < model.layers; ++i) {
-    has_experts[static_cast<std::size_t>(i)] = i % step == 0;
-  }
-  set_pattern(reader, "first_k_dense_replace", model, has_experts);
-}
-
-void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
-                   RouterWeights usual) {
-  read_widths(reader, model);
-  read_positions(reader, model);
-  read_latent_attention(reader, model);
-  model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
-  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
-  read_rope(reader, model);
-  read_attention_bias(reader, model);
-  read_dropout(reader, model);
-  const Json* experts = reader.member("n_routed_experts");
-  if (experts == nullptr || !experts->is_null()) {
-    read_deepseek_experts(reader, model, otherwise);
-    read_router_weights(reader, model.moe, usual);
-  }
 }
 
 /// Number of layers that attend within chunks: those with rotary positions, three of four by
@@ -240,6 +100,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
   constexpr int kClassDefault = 4096;
   // Every second layer, from the first, below max_window_layers.
   const int window_end = std::min(small(below), model.layers);
+  reader.ignore({"sliding_window"});  // unused without use_sliding_window
   if (windowed) read_window(reader, model, kClassDefault, (window_end + 1) / 2);
 }
 
@@ -252,6 +113,11 @@ void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
   constexpr int kClassDefault = 4096;
   const bool windowed = reader.boolean_or("use_sliding_window", false);
   if (windowed) read_window(reader, model, kClassDefault, model.layers);
+  // Unused without a window; every model has norms of queries and keys.
+  reader.ignore({"max_window_layers", "sliding_window", "use_qk_norm"});
+  if (reader.integer_or("shared_expert_intermediate_size", 0, kMaxFfn, 0) > 0) {
+    reader.fail("shared_expert_intermediate_size", "shared experts", "0: Qwen3 has none");
+  }
 }
 
 /// Qwen3-Next and Qwen3.5 with experts: in layers of layer_types "linear_attention", else in all
@@ -300,6 +166,10 @@ void read_minimax_m2(JsonReader& reader, ModelSpec& model) {
     model.constants->rope.rotated_part =
         static_cast<double>(rotated) / static_cast<double>(model.head_dim);
   }
+  if (const std::string kind = reader.string_or("qk_norm_type", "per_layer"); kind != "per_layer") {
+    reader.fail("qk_norm_type", "'" + kind + "'", "per_layer: norms over all heads");
+    return;
+  }
   model.qk_norm_all_heads = reader.boolean_or("use_qk_norm", true);
   model.moe.experts = small(reader.integer("num_local_experts", 1, kMaxExperts));
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
@@ -328,6 +198,9 @@ void read_olmoe(JsonReader& reader, ModelSpec& model) {
 // models/deepseek_v3/configuration_deepseek_v3.py.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model) {
   read_deepseek(reader, model, {}, {.normalized = false});
+  if (reader.string_or("topk_method", "greedy") == "greedy") {  // from all groups
+    model.moe.router_groups = model.moe.router_group_topk = 1;
+  }
   // DeepSeek-V3 adds the two best of a group instead.
   if (model.moe.router_groups > 1) {
     add_arithmetic(model, "groups of experts chosen by their best expert");
@@ -352,6 +225,7 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
   model.moe.router_normalized = false;
   add_arithmetic(model, "weights of experts multiply their inputs");
   add_arithmetic(model, "layers without rotary positions, of scaled queries");
+  reader.ignore({"attn_temperature_tuning", "floor_scale", "attn_scale"});
   if (reader.boolean_or("use_qk_norm", true)) {
     add_arithmetic(model, "queries and keys divided by their norm in layers with rotary positions");
   }
@@ -379,6 +253,8 @@ void read_gpt_oss(JsonReader& reader, ModelSpec& model) {
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = model.ffn_hidden;
   model.moe.expert_bias = model.moe.router_bias = true;
+  // A second name, the context before the extension, and the bound of expert_bias.
+  reader.ignore({"experts_per_token", "initial_context_length", "swiglu_limit"});
 }
 
 }  // namespace echelon

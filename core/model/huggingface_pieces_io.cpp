@@ -12,11 +12,16 @@ namespace echelon {
 Activation read_activation(JsonReader& reader, std::string_view key, Activation otherwise,
                            ModelSpec& model) {
   if (!reader.has(key)) return otherwise;
-  const std::string word = reader.choice(key, {"silu", "swish", "gelu", "gelu_new", "gelu_fast",
-                                               "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"});
+  const std::string word =
+      reader.choice(key, {"silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh",
+                          "quick_gelu", "relu", "relu2", "xielu"});
   if (word == "silu" || word == "swish") return Activation::silu;
   if (word == "relu") return Activation::relu;
   if (word == "relu2") return Activation::squared_relu;
+  if (word == "xielu") {  // squares what is positive
+    add_arithmetic(model, "activation 'xielu'; priced as squared ReLU");
+    return Activation::squared_relu;
+  }
   if (word == "gelu" || word == "quick_gelu") {
     add_arithmetic(model,
                    "activation '" + word + "'; the runtime computes gelu_new (the tanh form)");

@@ -8,6 +8,7 @@
 #include "core/base/result.hpp"
 #include "core/json/json_io.hpp"
 #include "core/model/model.hpp"
+#include "core/model/model_io.hpp"
 
 namespace echelon {
 
@@ -37,6 +38,6 @@ struct ModelFile {
 
 /// HuggingFace config.json. Keys that change neither shapes nor numbers are ignored; keys that
 /// change numbers but have no field are listed in constants->other_arithmetic.
-[[nodiscard]] Result<ModelSpec> read_huggingface(const Json& document, std::string_view where);
+[[nodiscard]] Result<ModelReading> read_huggingface(const Json& document, std::string_view where);
 
 }  // namespace echelon

@@ -72,7 +72,7 @@ std::string name_from_path(std::string_view where) {
   return stem == "config" && named_folder ? folder : stem;
 }
 
-Result<ModelSpec> model_from(const Json& document, std::string_view where) {
+Result<ModelReading> model_from(const Json& document, std::string_view where) {
   if (!document.is_object()) {
     return input_error(std::string(where), "not a JSON object",
                        "a HuggingFace config.json or an Echelon model file");
@@ -85,11 +85,11 @@ Result<ModelSpec> model_from(const Json& document, std::string_view where) {
     Result<ModelFile> file = read_model_file(document, where);
     if (!file) return file.error();
     if (file->model.name.empty()) file->model.name = name_from_path(where);
-    return std::move(*file).model;
+    return ModelReading{std::move(*file).model, {}};
   }
-  Result<ModelSpec> model = read_huggingface(document, where);
-  if (model && model->name.empty()) model->name = name_from_path(where);
-  return model;
+  Result<ModelReading> reading = read_huggingface(document, where);
+  if (reading && reading->model.name.empty()) reading->model.name = name_from_path(where);
+  return reading;
 }
 
 }  // namespace
@@ -97,11 +97,19 @@ Result<ModelSpec> model_from(const Json& document, std::string_view where) {
 Result<ModelSpec> parse_model(std::string_view json, std::string_view where) {
   const Result<Json> document = parse_json(json, where);
   if (!document) return document.error();
-  return model_from(*document, where);
+  Result<ModelReading> reading = model_from(*document, where);
+  if (!reading) return reading.error();
+  return std::move(*reading).model;
 }
 
 Result<ModelSpec> load_model(std::string_view name_or_path) {
-  if (const ModelSpec* known = find_in_catalog(name_or_path)) return *known;
+  Result<ModelReading> reading = read_model(name_or_path);
+  if (!reading) return reading.error();
+  return std::move(*reading).model;
+}
+
+Result<ModelReading> read_model(std::string_view name_or_path) {
+  if (const ModelSpec* known = find_in_catalog(name_or_path)) return ModelReading{*known, {}};
   std::string path(name_or_path);
   std::error_code ignored;
   const bool exists = fs::exists(path, ignored);
@@ -110,7 +118,13 @@ Result<ModelSpec> load_model(std::string_view name_or_path) {
   if (!exists && !looks_like_path) return unknown_model(name_or_path);
   // A downloaded model is a folder with a config.json in it.
   const std::string inside = (fs::path(path) / "config.json").string();
-  if (fs::is_directory(path, ignored) && fs::exists(inside, ignored)) path = inside;
+  if (fs::is_directory(path, ignored)) {
+    if (!fs::exists(inside, ignored)) {
+      return environment_error(path, "is a directory without a config.json",
+                               "--model takes the folder of a model, or a file");
+    }
+    path = inside;
+  }
   const Result<Json> document = read_json(path);
   if (!document) return document.error();
   return model_from(*document, path);

@@ -16,7 +16,14 @@ namespace echelon {
 /// contradictory shapes.
 [[nodiscard]] Result<ModelSpec> load_model(std::string_view name_or_path);
 
-/// The same for a text in memory; `where` names it in errors.
+/// A model, and what its file has beyond it, in words for the reader of an answer.
+struct ModelReading {
+  ModelSpec model;
+  std::vector<std::string> remarks;
+};
+[[nodiscard]] Result<ModelReading> read_model(std::string_view name_or_path);
+
+/// load_model for a text in memory; `where` names it in errors.
 [[nodiscard]] Result<ModelSpec> parse_model(std::string_view json, std::string_view where);
 
 /// Text of a model file: every field of the ModelSpec; parse_model reads the same ModelSpec back.

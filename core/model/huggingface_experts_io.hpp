@@ -1,0 +1,47 @@
+// Pieces of families with experts: which layers have them, the router, DeepSeek's block. For
+// *_io.cpp only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/json/json_io.hpp"
+#include "core/model/model.hpp"
+
+namespace echelon {
+
+/// A list of layer indices, such as mlp_only_layers. Nothing if the key is missing or null.
+[[nodiscard]] std::optional<std::vector<int>> read_layer_list(JsonReader& reader,
+                                                              std::string_view key, int layers);
+/// Sets first_dense_layers and every from the layers that have experts, or reports that no such
+/// pair describes them. `key` is the source of the list in the file.
+void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
+                 const std::vector<bool>& has_experts);
+
+/// What a family does with its router's logits where the file does not say.
+struct RouterWeights {
+  RouterScore score = RouterScore::softmax;
+  bool normalized = true;
+};
+void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeights usual);
+
+/// Groups of experts that limit a token's choice; `otherwise`: those of the configuration class.
+struct RouterGroups {
+  int groups = 1;
+  int topk = 1;
+};
+void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise);
+
+/// Sets the width of `count` shared experts; `key` counts them in the file.
+void set_shared_experts(JsonReader& reader, std::string_view key, MixtureOfExperts& moe,
+                        std::int64_t count, std::int64_t width);
+/// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
+/// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
+void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise);
+/// A whole model with latent attention; without experts if n_routed_experts is null.
+void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
+                   RouterWeights usual);
+
+}  // namespace echelon

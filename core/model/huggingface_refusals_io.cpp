@@ -1,0 +1,224 @@
+// Why a HuggingFace config.json is not read: operators without a price, other kinds of models,
+// unknown families.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
+#include "core/model/huggingface_families_io.hpp"
+#include "core/model/model_formats_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// An unsupported family, and the supported one with the most similar layers.
+struct Relative {
+  std::string_view model_type;
+  std::string_view nearest;
+};
+/// Families with an operator that is not priced, and its name. None of them is priced as attention
+/// over all keys, which would be another computation.
+struct UnpricedOperator {
+  Relative family;
+  std::string_view name;
+};
+constexpr std::string_view kStateSpace = "state-space layers (Mamba)";
+constexpr std::string_view kSparse = "sparse attention whose indexer chooses the keys (DSA)";
+constexpr std::string_view kConvolution = "gated short convolutions";
+constexpr std::string_view kLightning = "lightning attention";
+constexpr std::string_view kRecurrence = "a recurrence instead of attention";
+constexpr std::string_view kPerLayer = "embeddings of each layer and keys shared by layers";
+constexpr std::array kUnpriced = {
+    UnpricedOperator{{"jamba", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"nemotron_h", "nemotron"}, kStateSpace},
+    UnpricedOperator{{"bamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba2", "llama"}, kStateSpace},
+    UnpricedOperator{{"falcon_h1", "llama"}, kStateSpace},
+    UnpricedOperator{{"granitemoehybrid", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"lfm2", "llama"}, kConvolution},
+    UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
+    UnpricedOperator{{"minimax", "minimax_m2"}, kLightning},
+    UnpricedOperator{{"minimax_text_01", "minimax_m2"}, kLightning},
+    UnpricedOperator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
+    UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
+    UnpricedOperator{{"deepseek_v32", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
+    UnpricedOperator{{"mamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"mamba2", "llama"}, kStateSpace},
+    UnpricedOperator{{"falcon_mamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"minimax_m1", "minimax_m2"}, kLightning},
+    UnpricedOperator{{"bailing_moe_linear", "bailing_moe"}, kLightning},
+    UnpricedOperator{{"bailing_hybrid", "bailing_moe"}, kLightning},
+    UnpricedOperator{{"rwkv", "llama"}, kRecurrence},
+    UnpricedOperator{{"rwkv6", "llama"}, kRecurrence},
+    UnpricedOperator{{"rwkv7", "llama"}, kRecurrence},
+    UnpricedOperator{{"xlstm", "llama"}, kRecurrence},
+    UnpricedOperator{{"gemma3n", "gemma3_text"}, kPerLayer},
+    UnpricedOperator{{"gemma3n_text", "gemma3_text"}, kPerLayer},
+    UnpricedOperator{{"gemma4", "gemma3_text"}, kPerLayer},
+    UnpricedOperator{{"gemma4_text", "gemma3_text"}, kPerLayer},
+    UnpricedOperator{{"mllama", "llama"}, "cross-attention to images"},
+    UnpricedOperator{{"longcat_flash", "deepseek_v3"}, "two attention blocks in each layer"},
+    UnpricedOperator{{"nemotron-nas", "llama"}, "blocks that differ between layers"},
+};
+/// Keys that announce such an operator under another family's name.
+struct UnpricedKey {
+  std::string_view key;
+  std::string_view name;
+};
+constexpr std::array kUnpricedKeys = {
+    UnpricedKey{"index_topk", kSparse},
+    UnpricedKey{"linear_attn_config", "Kimi delta attention"},
+    UnpricedKey{"hybrid_override_pattern", kStateSpace},
+    UnpricedKey{"mamba_d_state", kStateSpace},
+};
+/// Families with experts in a block of another shape.
+constexpr std::array kMixtures = {
+    Relative{"dbrx", "mixtral"},
+    Relative{"grok-1", "mixtral"},
+    Relative{"arctic", "mixtral"},
+    Relative{"nllb-moe", "mixtral"},
+};
+constexpr std::array<std::string_view, 5> kExpertCounts = {
+    "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "n_experts"};
+constexpr auto kOtherKinds = std::to_array<std::string_view>(
+    {"bert",        "roberta",    "distilbert", "albert", "electra", "deberta", "deberta-v2",
+     "xlm-roberta", "modernbert", "t5",         "mt5",    "umt5",    "bart",    "mbart",
+     "pegasus",     "marian",     "m2m_100",    "longt5", "whisper", "vit",     "clip",
+     "siglip",      "siglip2",    "wav2vec2",   "t5gemma"});
+
+template <class List>
+bool contains(const List& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+template <class List>
+const Relative* find_relative(const List& list, std::string_view type) {
+  const auto at = std::find_if(list.begin(), list.end(), [&](const Relative& relative) {
+    return relative.model_type == type;
+  });
+  return at == list.end() ? nullptr : &*at;
+}
+
+std::string list_of_families(bool with_experts_only) {
+  std::string list;
+  for (const HuggingFaceFamily& family : huggingface_families()) {
+    if (with_experts_only && !family.experts) continue;
+    list += (list.empty() ? "one of " : ", ") + std::string(family.model_type);
+  }
+  return list;
+}
+
+std::string nearest_supported(const Relative* relative) {
+  return relative == nullptr
+             ? ""
+             : "the nearest supported family is '" + std::string(relative->nearest) + "'";
+}
+
+void refuse_other_kind(JsonReader& reader, std::string_view type) {
+  reader.fail("model_type", in_quotes(type) + " is not a decoder-only language model",
+              "a decoder-only transformer such as gpt2 or llama");
+}
+
+void refuse_mixture(JsonReader& reader, const std::string& type) {
+  reader.fail("model_type", in_quotes(type) + " is a mixture-of-experts model of another family",
+              list_of_families(true), nearest_supported(find_relative(kMixtures, type)));
+}
+
+void refuse_unknown(JsonReader& reader, const std::string& type) {
+  std::vector<std::string> known;
+  for (const HuggingFaceFamily& family : huggingface_families()) {
+    known.emplace_back(family.model_type);
+  }
+  reader.fail("model_type", "unknown architecture " + in_quotes(type), list_of_families(false),
+              did_you_mean(type, known));
+}
+
+/// Rejects experts under the name of a dense family.
+bool counts_experts(JsonReader& reader) {
+  for (const std::string_view key : kExpertCounts) {
+    if (reader.has(key) && reader.integer(key, 0, kMaxExperts) > 1) return true;
+  }
+  return false;
+}
+
+/// Files next to a config.json that are handed in for it, by a key that only they have.
+struct OtherFile {
+  std::string_view key;
+  std::string_view name;
+};
+constexpr std::array kOtherFiles = {
+    OtherFile{"weight_map", "the index of a model's tensors"},
+    OtherFile{"peft_type", "the configuration of an adapter"},
+    OtherFile{"added_tokens_decoder", "the configuration of a tokenizer"},
+    OtherFile{"added_tokens", "a tokenizer"},
+    OtherFile{"do_sample", "settings of text generation"},
+    OtherFile{"zero_optimization", "a configuration of DeepSpeed"},
+    OtherFile{"n_kv_heads", "a params.json of Meta's own code"},
+};
+
+}  // namespace
+
+void refuse_unnamed(JsonReader& reader) {
+  std::string found = "the key 'model_type' is missing";
+  for (const OtherFile& each : kOtherFiles) {
+    if (!reader.has(each.key)) continue;
+    found += ": this is " + std::string(each.name);
+    break;
+  }
+  reader.fail("model_type", std::move(found),
+              "a HuggingFace config.json (key model_type) or an Echelon model file (key schema)");
+}
+
+bool refuse_kind(JsonReader& reader, std::string_view type) {
+  if (contains(kOtherKinds, type)) {
+    refuse_other_kind(reader, type);
+    return true;
+  }
+  constexpr const char* kPriced =
+      "layers with full, windowed or latent attention, or gated delta nets";
+  for (const UnpricedOperator& each : kUnpriced) {
+    if (each.family.model_type != type) continue;
+    reader.fail("model_type",
+                in_quotes(std::string(type)) + " has " + std::string(each.name) +
+                    ", which has no price here",
+                kPriced, nearest_supported(&each.family));
+    return true;
+  }
+  for (const UnpricedKey& each : kUnpricedKeys) {
+    if (!reader.has(each.key)) continue;
+    reader.fail(each.key, std::string(each.name) + ", which has no price here", kPriced);
+    return true;
+  }
+  return false;
+}
+
+const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type) {
+  if (refuse_kind(reader, type)) return nullptr;
+  const auto families = huggingface_families();
+  const auto family = std::find_if(families.begin(), families.end(),
+                                   [&](const auto& each) { return each.model_type == type; });
+  const bool supported = family != families.end();
+  if (supported && family->experts) return &*family;
+  if (find_relative(kMixtures, type) != nullptr || counts_experts(reader) ||
+      type.find("moe") != std::string::npos) {
+    refuse_mixture(reader, type);
+    return nullptr;
+  }
+  const bool encoder = reader.has("is_encoder_decoder") && reader.boolean("is_encoder_decoder");
+  if (encoder) {
+    refuse_other_kind(reader, type);
+    return nullptr;
+  }
+  if (supported) return &*family;
+  refuse_unknown(reader, type);
+  return nullptr;
+}
+
+}  // namespace echelon

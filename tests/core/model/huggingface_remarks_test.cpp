@@ -1,0 +1,114 @@
+// What a config.json has beyond the model that is planned, and files that are handed in for one.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace echelon;
+
+namespace {
+
+std::string config_path(const std::string& name) {
+  return ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json";
+}
+
+ModelReading reading_of(const std::string& name) {
+  const Result<ModelReading> reading = read_model(config_path(name));
+  INFO(name << (reading ? "" : reading.error().message()));
+  REQUIRE(reading.ok());
+  return *reading;
+}
+
+Json changed_config(const std::string& name, const std::string& key, const Json& value) {
+  Json document = Json::parse(slurp(config_path(name)));
+  document[key] = value;
+  return document;
+}
+
+Error refusal(const Json& document) {
+  const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
+  REQUIRE_FALSE(model.ok());
+  return model.error();
+}
+
+bool says(const std::vector<std::string>& lines, const std::string& part) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("a file of several networks is read as its language model, and the others are named") {
+  const ModelReading mistral = reading_of("mistral-small-3.1-multimodal");
+  CHECK(mistral.model.architecture == "mistral");
+  CHECK(says(mistral.remarks, "vision_config"));
+  CHECK(says(reading_of("gemma3-12b-multimodal").remarks, "vision_config"));
+  CHECK(says(reading_of("qwen2.5-7b-vl").remarks, "vision_config"));
+  CHECK(reading_of("qwen3-4b").remarks.empty());
+  // Only the outer object says that the embeddings are tied.
+  Json tied = Json::parse(slurp(config_path("mistral-small-3.1-multimodal")));
+  tied["tie_word_embeddings"] = true;
+  CHECK(parse_model(tied.dump(), "config.json")->tied_embeddings);
+  tied["text_config"]["tie_word_embeddings"] = false;
+  CHECK_FALSE(parse_model(tied.dump(), "config.json")->tied_embeddings);
+  tied["text_config"]["model_type"] = 3;
+  CHECK(refusal(tied).where == "config.json at /text_config");
+}
+
+TEST_CASE("a network around a language model that changes it is refused") {
+  Json crossed = Json::parse(slurp(config_path("mistral-small-3.1-multimodal")));
+  crossed["model_type"] = "mllama";
+  CHECK(refusal(crossed).message().find("cross-attention") != std::string::npos);
+  crossed["model_type"] = "clip";
+  CHECK(refusal(crossed).message().find("decoder-only") != std::string::npos);
+}
+
+TEST_CASE("what a file has beyond its language model is said") {
+  const TempDir folder;
+  const auto remarks = [&](const Json& document) {
+    const std::string path = (folder.path() / "config.json").string();
+    std::ofstream(path) << document.dump();
+    const Result<ModelReading> reading = read_model(path);
+    REQUIRE(reading.ok());
+    return reading->remarks;
+  };
+  const Json packed = {{"quant_method", "gptq"}, {"bits", 4}};
+  CHECK(says(remarks(changed_config("qwen3-4b", "quantization_config", packed)), "(gptq)"));
+  CHECK(says(remarks(changed_config("gemma3-1b", "use_bidirectional_attention", true)),
+             "use_bidirectional_attention"));
+  CHECK(
+      says(remarks(changed_config("qwen3-4b", "architectures", {"Qwen3ForSequenceClassification"})),
+           "Qwen3ForSequenceClassification"));
+  CHECK(remarks(Json::parse(slurp(config_path("qwen3-4b")))).empty());
+}
+
+TEST_CASE("no published configuration has a key that is unknown") {
+  for (const auto& entry : std::filesystem::directory_iterator(
+           config_path("x").substr(0, config_path("x").rfind('/')))) {
+    const Result<ModelReading> reading = read_model(entry.path().string());
+    INFO(entry.path().string());
+    REQUIRE(reading.ok());
+    CHECK_FALSE(says(reading->remarks, "unknown keys"));
+  }
+}
+
+TEST_CASE("another file of a model's folder is refused by its name") {
+  const auto found = [](const Json& document) { return refusal(document).found; };
+  const Json tensors = {{"lm_head.weight", "model-00001-of-00002.safetensors"}};
+  CHECK(found({{"metadata", Json::object()}, {"weight_map", tensors}}).find("index of a model's") !=
+        std::string::npos);
+  CHECK(found({{"peft_type", "LORA"}, {"r", 16}}).find("adapter") != std::string::npos);
+  CHECK(found({{"dim", 4096}, {"n_layers", 32}, {"n_kv_heads", 8}}).find("params.json") !=
+        std::string::npos);
+  const TempDir empty;
+  const Result<ModelSpec> folder = load_model(empty.path().string() + "/");
+  REQUIRE_FALSE(folder.ok());
+  CHECK(folder.error().message().find("is a directory without a config.json") != std::string::npos);
+}
