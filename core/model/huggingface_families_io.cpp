@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/model/huggingface_dense_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
+#include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
@@ -78,6 +80,12 @@ void read_qwen2(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {});
   model.qkv_bias = true;
   read_qwen_window(reader, model);
+}
+
+/// MiMo: Qwen2's block.
+void read_mimo(JsonReader& reader, ModelSpec& model) {
+  read_qwen2(reader, model);
+  model.qkv_bias = reader.boolean_or("attention_bias", true);
 }
 
 void read_qwen3(JsonReader& reader, ModelSpec& model) {
@@ -293,6 +301,25 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"phi3", "Phi3", read_phi3},
     HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
     HuggingFaceFamily{"bloom", "Bloom", read_bloom},
+    HuggingFaceFamily{"ministral3", "Ministral3", read_ministral3},
+    HuggingFaceFamily{"glm", "Glm", read_glm},
+    HuggingFaceFamily{"glm4", "Glm4", read_glm4},
+    HuggingFaceFamily{"smollm3", "SmolLM3", read_smollm3},
+    HuggingFaceFamily{"seed_oss", "SeedOss", read_seed_oss},
+    HuggingFaceFamily{"exaone4", "Exaone4", read_exaone4},
+    HuggingFaceFamily{"granite", "Granite", read_granite},
+    HuggingFaceFamily{"cohere", "Cohere", read_cohere},
+    HuggingFaceFamily{"cohere2", "Cohere2", read_cohere2},
+    HuggingFaceFamily{"apertus", "Apertus", read_apertus},
+    HuggingFaceFamily{"arcee", "Arcee", read_arcee},
+    HuggingFaceFamily{"ernie4_5", "Ernie4_5", read_ernie4_5},
+    HuggingFaceFamily{"hunyuan_v1_dense", "HunYuanDenseV1", read_hunyuan_dense},
+    HuggingFaceFamily{"internlm2", "InternLM2", read_internlm2},
+    HuggingFaceFamily{"internlm3", "InternLM3", read_internlm3},
+    HuggingFaceFamily{"mimo", "MiMo", read_mimo},
+    HuggingFaceFamily{"starcoder2", "Starcoder2", read_starcoder2},
+    HuggingFaceFamily{"gpt_neox", "GPTNeoX", read_gpt_neox},
+    HuggingFaceFamily{"gptj", "GPTJ", read_gptj},
     HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
     HuggingFaceFamily{"qwen2_moe", "Qwen2Moe", read_qwen2_moe, true},
     HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
@@ -306,6 +333,14 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
+    HuggingFaceFamily{"glm4_moe_lite", "Glm4MoeLite", read_glm4_moe_lite, true},
+    HuggingFaceFamily{"dots1", "Dots1", read_dots1, true},
+    HuggingFaceFamily{"ernie4_5_moe", "Ernie4_5_Moe", read_ernie4_5_moe, true},
+    HuggingFaceFamily{"hunyuan_v1_moe", "HunYuanMoEV1", read_hunyuan_moe, true},
+    HuggingFaceFamily{"bailing_moe", "BailingMoe", read_bailing_moe, true},
+    HuggingFaceFamily{"bailing_moe_v2", "BailingMoeV2", read_bailing_moe, true},
+    HuggingFaceFamily{"granitemoe", "GraniteMoe", read_granitemoe, true},
+    HuggingFaceFamily{"phimoe", "PhiMoE", read_phimoe, true},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},

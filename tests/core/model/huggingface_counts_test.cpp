@@ -1,0 +1,154 @@
+// Parameters of config.json files of the current families, total and active. The totals are those
+// of the modules that transformers 5.24 builds from the same files, with the routers' corrections,
+// which it keeps as buffers; of InternLM2, Ling and MiMo, sums over the shapes that their own code
+// has.
+#include <string>
+#include <utility>
+
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace echelon;
+
+namespace {
+
+std::string family_path(const std::string& name) {
+  return ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json";
+}
+
+ModelReading family_reading(const std::string& name) {
+  const Result<ModelReading> reading = read_model(family_path(name));
+  INFO(name << (reading ? "" : reading.error().message()));
+  REQUIRE(reading.ok());
+  return *reading;
+}
+
+Json changed_family(const std::string& name, const std::string& key, const Json& value) {
+  Json document = Json::parse(slurp(family_path(name)));
+  document[key] = value;
+  return document;
+}
+
+Error refused_family(const Json& document) {
+  const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
+  REQUIRE_FALSE(model.ok());
+  return model.error();
+}
+
+}  // namespace
+
+TEST_CASE("dense models of the current families have the parameters of transformers' modules") {
+  const std::pair<const char*, std::int64_t> models[] = {
+      {"arcee-4.5b", 4'619'184'640},
+      {"command-a", 111'057'580'032},
+      {"command-r-plus", 103'810'674'688},
+      {"ernie4.5-0.3b", 360'748'032},
+      {"exaone4-32b", 32'003'216'384},
+      {"glm-4-9b-0414", 9'400'094'720},
+      {"glm-4-9b-chat-hf", 9'399'951'360},
+      {"gpt-j-6b", 6'050'882'784},
+      {"gpt-neox-20b", 20'554'567'680},
+      {"granite3.3-8b", 8'170'864'640},
+      {"hunyuan-7b", 7'504'568'320},
+      {"internlm2.5-7b", 7'737'708'544},
+      {"internlm3-8b", 8'804'241'408},
+      {"mimo-7b", 7'622'619'136},
+      {"mistral-small-3.1-multimodal", 23'572'403'200},
+      {"qwen2.5-7b-vl", 7'615'616'512},
+      {"seed-oss-36b", 36'151'104'512},
+      {"smollm3-3b", 3'075'098'624},
+      {"starcoder2-3b", 3'030'371'328}};
+  for (const auto& [name, parameters] : models) {
+    INFO(name);
+    CHECK(family_reading(name).model.parameters() == parameters);
+    CHECK(family_reading(name).model.active_parameters() == parameters);
+  }
+  // xIELU has two parameters per layer, which are not counted.
+  CHECK(family_reading("apertus-8b").model.parameters() == 8'053'338'176 - 2 * 32);
+}
+
+TEST_CASE("mixtures of the current families have the parameters of transformers' modules") {
+  struct Mixture {
+    const char* name;
+    std::int64_t total;
+    std::int64_t idle;  ///< experts per layer that a token does not visit, times layers and size
+  };
+  const Mixture models[] = {
+      {"dots-llm1", 142'774'373'888 + 61 * 128, std::int64_t{122} * 61 * 3 * 4096 * 1408},
+      {"ernie4.5-21b-a3b", 21'825'437'888, std::int64_t{58} * 27 * 3 * 2560 * 1536},
+      {"glm-4.7-flash", 29'943'390'976 + 46 * 64, std::int64_t{60} * 46 * 3 * 2048 * 1536},
+      {"granite3-3b-a800m", 3'298'793'472, std::int64_t{32} * 32 * 3 * 1536 * 512},
+      {"hunyuan-a13b", 80'393'183'232, std::int64_t{56} * 32 * 3 * 4096 * 3072},
+      {"kimi-k2.5-multimodal", 1'026'408'209'408 + 60 * 384,
+       std::int64_t{376} * 60 * 3 * 7168 * 2048},
+      {"ling-lite", 16'801'974'272, std::int64_t{58} * 28 * 3 * 2048 * 1408},
+      {"ling-1t", 999'705'328'640, std::int64_t{248} * 76 * 3 * 8192 * 2048},
+      {"phi-3.5-moe", 41'873'153'344, std::int64_t{14} * 32 * 3 * 4096 * 6400},
+      {"qwen3-30b-a3b-vl", 30'532'122'624, std::int64_t{120} * 48 * 3 * 2048 * 768}};
+  for (const Mixture& each : models) {
+    INFO(each.name);
+    const ModelSpec model = family_reading(each.name).model;
+    CHECK(model.parameters() == each.total);
+    CHECK(model.active_parameters() == each.total - each.idle);
+  }
+}
+
+TEST_CASE("blocks of the current families are read as what they are") {
+  const auto spec = [](const char* name) { return family_reading(name).model; };
+  CHECK(spec("command-a").parallel_block);
+  CHECK(spec("command-a").tied_embeddings);
+  CHECK(spec("command-a").windowed_layers == 48);
+  CHECK(spec("command-r-plus").qk_norm_all_heads);
+  CHECK(spec("command-r-plus").windowed_layers == 0);
+  CHECK(spec("exaone4-32b").windowed_layers == 48);
+  CHECK(spec("exaone4-32b").qk_norm);
+  CHECK(spec("glm-4-9b-0414").post_norms);
+  CHECK_FALSE(spec("glm-4-9b-0414").qkv_bias);
+  CHECK_FALSE(spec("glm-4-9b-chat-hf").post_norms);
+  CHECK(spec("glm-4-9b-chat-hf").qkv_bias);
+  CHECK_FALSE(spec("glm-4-9b-chat-hf").attention_output_bias);
+  CHECK(spec("glm-4.7-flash").latent());
+  CHECK(spec("glm-4.7-flash").prediction_modules == 1);
+  CHECK(spec("seed-oss-36b").qkv_bias);
+  CHECK_FALSE(spec("seed-oss-36b").attention_output_bias);
+  CHECK(spec("seed-oss-36b").hidden_dropout == 0.1);
+  CHECK(spec("starcoder2-3b").sliding_window == 4096);
+  CHECK_FALSE(spec("apertus-8b").gated_mlp);
+  CHECK(spec("mimo-7b").qkv_bias);
+  CHECK(spec("mimo-7b").prediction_modules == 1);
+  CHECK(spec("gpt-j-6b").constants->rope.rotated_part == 0.25);
+  CHECK(spec("ernie4.5-21b-a3b").moe.first_dense_layers == 1);
+  CHECK(spec("ernie4.5-21b-a3b").moe.shared_ffn_hidden == 2 * 1536);
+  CHECK(spec("ernie4.5-21b-a3b").moe.router_score == RouterScore::softmax);
+  CHECK(spec("dots-llm1").moe.router_score == RouterScore::sigmoid);
+  CHECK(spec("dots-llm1").moe.router_scaling == 2.5);
+  CHECK(spec("hunyuan-a13b").moe.shared_ffn_hidden == 3072);
+  CHECK(spec("ling-1t").moe.router_groups == 8);
+  CHECK(spec("ling-1t").moe.first_dense_layers == 4);
+  CHECK(spec("ling-1t").qk_norm);
+  CHECK_FALSE(spec("ling-lite").moe.router_bias);
+  CHECK(spec("phi-3.5-moe").head_bias);
+  CHECK(spec("phi-3.5-moe").normalization == Normalization::layer_norm);
+  CHECK(spec("kimi-k2.5-multimodal").latent());
+}
+
+TEST_CASE("values that would make another block are refused") {
+  const auto where = [](const char* name, const char* key, const Json& value) {
+    return refused_family(changed_family(name, key, value)).where;
+  };
+  CHECK(where("hunyuan-a13b", "use_cla", true) == "config.json at /use_cla");
+  CHECK(where("hunyuan-a13b", "moe_topk", {8, 4}) == "config.json at /moe_topk");
+  CHECK(where("hunyuan-a13b", "moe_topk", Json::array()) == "config.json at /moe_topk");
+  CHECK(where("starcoder2-3b", "mlp_type", "gated") == "config.json at /mlp_type");
+  CHECK(where("exaone4-32b", "sliding_window_pattern", "LGLG") ==
+        "config.json at /sliding_window_pattern");
+  CHECK(where("ernie4.5-21b-a3b", "use_bias", true) == "config.json at /use_bias");
+  CHECK(where("ernie4.5-21b-a3b", "moe_layer_end_index", 20) ==
+        "config.json at /moe_layer_start_index");
+  CHECK(where("qwen3-30b-a3b", "shared_expert_intermediate_size", 768) ==
+        "config.json at /shared_expert_intermediate_size");
+  CHECK(where("minimax-m2", "qk_norm_type", "per_head") == "config.json at /qk_norm_type");
+}
