@@ -15,11 +15,6 @@ namespace echelon {
 
 namespace {
 
-/// Where the class's default is the shape of one model.
-void require_head_dim(JsonReader& reader) {
-  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);
-}
-
 /// LayerNorm without bias: the parameters of RMSNorm.
 void read_norm_without_bias(JsonReader& reader, ModelSpec& model) {
   read_norm_epsilon(reader, model, "layer_norm_eps", 1e-5);
@@ -93,10 +88,7 @@ void read_cohere2(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_ernie4_5(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model,
-                  {.kv_heads = MissingKvHeads::mean_multi_head,
-                   .norm_epsilon = 1e-5,
-                   .rope = {.theta = 500'000}});
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 500'000}});
   require_head_dim(reader);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
   model.qkv_bias = reader.boolean_or("use_bias", false);
@@ -162,7 +154,8 @@ void read_gpt_neox(JsonReader& reader, ModelSpec& model) {
   }
   model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
   read_dropout(reader, model);
-  reader.ignore({"attention_probs_dropout_prob", "hidden_dropout_prob"});  // zero, and unused
+  reader.ignore(
+      {"attention_probs_dropout_prob", "hidden_dropout_prob", "classifier_dropout"});  // unused
 }
 
 void read_gptj(JsonReader& reader, ModelSpec& model) {
@@ -244,7 +237,7 @@ void read_ministral3(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_seed_oss(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, {.kv_heads = MissingKvHeads::mean_multi_head});
+  read_llama_like(reader, model, {});
   require_head_dim(reader);
   model.qkv_bias = reader.boolean_or("attention_bias", true);
   model.attention_output_bias = reader.boolean_or("attention_out_bias", false);

@@ -33,6 +33,23 @@ int number_or(JsonReader& reader, std::string_view key, int otherwise) {
   return small(reader.integer(key, 1, kMaxExperts));
 }
 
+/// The list of MLPs in files that transformers 5 wrote. False if there is none.
+bool read_mlp_kinds(JsonReader& reader, ModelSpec& model) {
+  constexpr const char* kKey = "mlp_layer_types";
+  const Json* kinds = reader.member(kKey);
+  if (kinds == nullptr || kinds->is_null()) return false;
+  if (!kinds->is_array() || kinds->size() != static_cast<std::size_t>(model.layers)) {
+    reader.fail(kKey, "not a list with an entry for each layer",
+                fmt::format("a list of {} entries, each dense or sparse", model.layers));
+    return true;
+  }
+  std::vector<bool> has_experts;
+  for (const Json& kind : *kinds) has_experts.push_back(kind == Json("sparse"));
+  reader.ignore({"first_k_dense_replace", "moe_layer_freq"});
+  set_pattern(reader, kKey, model, has_experts);
+  return true;
+}
+
 }  // namespace
 
 std::optional<std::vector<int>> read_layer_list(JsonReader& reader, std::string_view key,
@@ -116,6 +133,7 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
   const std::int64_t count = none ? 0 : reader.integer("n_shared_experts", 0, kMaxExperts);
   set_shared_experts(reader, "n_shared_experts", moe, count, moe.expert_ffn_hidden);
   read_router_groups(reader, moe, otherwise);
+  if (read_mlp_kinds(reader, model)) return;
   const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
   const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
@@ -136,8 +154,10 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
   read_rope(reader, model);
   read_attention_bias(reader, model);
   read_dropout(reader, model);
-  // Latent attention has the keys of every head; the groups say which experts a token reaches.
-  reader.ignore({"num_key_value_heads", "topk_method"});
+  // Latent attention has the keys of every head; the groups say which experts a token reaches. The
+  // others are written by transformers 5 and follow from the rest.
+  reader.ignore(
+      {"num_key_value_heads", "topk_method", "head_dim", "qk_head_dim", "rope_interleave"});
   const Json* experts = reader.member("n_routed_experts");
   if (experts == nullptr || !experts->is_null()) {
     read_deepseek_experts(reader, model, otherwise);

@@ -90,7 +90,7 @@ void read_mimo(JsonReader& reader, ModelSpec& model) {
 
 void read_qwen3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {});
-  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);  // required
+  require_head_dim(reader);
   model.qk_norm = true;
   read_attention_bias(reader, model);
   read_qwen_window(reader, model);
@@ -177,6 +177,7 @@ void read_gemma3(JsonReader& reader, ModelSpec& model) {
   read_attention_bias(reader, model);
   read_dropout(reader, model);
   // One layer in `pattern` has full attention.
+  reader.ignore({"_sliding_window_pattern", "sliding_window_pattern"});
   const bool renamed = reader.has("_sliding_window_pattern");
   const std::int64_t pattern = reader.integer_or(
       renamed ? "_sliding_window_pattern" : "sliding_window_pattern", 1, kMaxLayers, 6);

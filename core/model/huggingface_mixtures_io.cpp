@@ -149,6 +149,7 @@ void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
 void read_minimax_m2(JsonReader& reader, ModelSpec& model) {
   constexpr double kTheta = 5e6;
   read_llama_like(reader, model, {.rope = {.theta = kTheta}});
+  require_head_dim(reader);
   const Json* kinds = reader.member("attn_type_list");
   if (kinds != nullptr && !kinds->is_null() &&
       !(kinds->is_array() && std::all_of(kinds->begin(), kinds->end(),
@@ -214,10 +215,7 @@ void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_llama4(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model,
-                  {.kv_heads = MissingKvHeads::mean_multi_head,
-                   .norm_epsilon = 1e-5,
-                   .rope = {.theta = 500'000}});
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 500'000}});
   read_attention_bias(reader, model);
   read_llama4_experts(reader, model);
   // Source: transformers, models/llama4/modeling_llama4.py: Llama4Router, Llama4TextMoe.
@@ -244,6 +242,7 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
 
 void read_gpt_oss(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 150'000}});
+  require_head_dim(reader);
   model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", true);
   model.attention_sinks = true;
   constexpr int kClassDefault = 128;
@@ -254,7 +253,7 @@ void read_gpt_oss(JsonReader& reader, ModelSpec& model) {
   model.moe.expert_ffn_hidden = model.ffn_hidden;
   model.moe.expert_bias = model.moe.router_bias = true;
   // A second name, the context before the extension, and the bound of expert_bias.
-  reader.ignore({"experts_per_token", "initial_context_length", "swiglu_limit"});
+  reader.ignore({"experts_per_token", "initial_context_length", "swiglu_alpha", "swiglu_limit"});
 }
 
 }  // namespace echelon

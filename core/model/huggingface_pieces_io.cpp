@@ -73,6 +73,10 @@ void read_head_dim(JsonReader& reader, ModelSpec& model) {
   model.head_dim = std::max(1, model.hidden / model.heads);
 }
 
+void require_head_dim(JsonReader& reader) {
+  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);
+}
+
 void read_attention_bias(JsonReader& reader, ModelSpec& model) {
   model.qkv_bias = reader.boolean_or("attention_bias", false);
   model.attention_output_bias = model.qkv_bias;
@@ -120,7 +124,7 @@ void read_window(JsonReader& reader, ModelSpec& model, int window_default, int o
 
 void read_gated_qwen(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.rope = {.rotated_part = 0.25}, .mlp_width = false});
-  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);  // required
+  require_head_dim(reader);
   model.ffn_hidden = small(reader.integer_or("intermediate_size", 1, kMaxFfn, 1));
   model.qk_norm = true;
   model.attention_output_gate = reader.boolean_or("attn_output_gate", true);

@@ -1,11 +1,13 @@
 // Keys that several HuggingFace families share. For *_io.cpp only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/json/json_io.hpp"
 #include "core/model/model.hpp"
@@ -16,7 +18,8 @@ inline int small(std::int64_t value) { return static_cast<int>(value); }  // bou
 
 /// Readers of constants; `model.constants` must have a value before any call.
 inline void add_arithmetic(ModelSpec& model, std::string what) {
-  model.constants->other_arithmetic.push_back(std::move(what));
+  std::vector<std::string>& all = model.constants->other_arithmetic;
+  if (std::find(all.begin(), all.end(), what) == all.end()) all.push_back(std::move(what));
 }
 void read_norm_epsilon(JsonReader& reader, ModelSpec& model, std::string_view key,
                        double otherwise);
@@ -42,6 +45,8 @@ enum class MissingKvHeads { mean_multi_head, are_an_error };
 void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing);
 /// An explicit head_dim, or hidden / heads.
 void read_head_dim(JsonReader& reader, ModelSpec& model);
+/// Reports a missing head_dim: the class's default is the shape of one model.
+void require_head_dim(JsonReader& reader);
 void read_attention_bias(JsonReader& reader, ModelSpec& model);
 void read_dropout(JsonReader& reader, ModelSpec& model);
 /// The window applies to `otherwise` layers if the file has no list of layers.

@@ -152,3 +152,35 @@ TEST_CASE("values that would make another block are refused") {
         "config.json at /shared_expert_intermediate_size");
   CHECK(where("minimax-m2", "qk_norm_type", "per_head") == "config.json at /qk_norm_type");
 }
+
+TEST_CASE("a key whose default is the shape of one model is required") {
+  const auto missing = [](const char* name, const char* key) {
+    Json document = Json::parse(slurp(family_path(name)));
+    Json& text = document.contains("text_config") ? document["text_config"] : document;
+    REQUIRE(text.erase(key) == 1);
+    const std::string where = refused_family(document).where;
+    return where.substr(where.rfind('/') + 1);
+  };
+  CHECK(missing("gpt-oss-20b", "head_dim") == "head_dim");
+  CHECK(missing("minimax-m2", "head_dim") == "head_dim");
+  CHECK(missing("seed-oss-36b", "head_dim") == "head_dim");
+  CHECK(missing("llama4-scout", "num_key_value_heads") == "num_key_value_heads");
+  CHECK(missing("seed-oss-36b", "num_key_value_heads") == "num_key_value_heads");
+  CHECK(missing("ernie4.5-0.3b", "num_key_value_heads") == "num_key_value_heads");
+}
+
+TEST_CASE("files as transformers 5 writes them are read like the published ones") {
+  Json flash = Json::parse(slurp(family_path("glm-4.7-flash")));
+  const ModelSpec published = *parse_model(flash.dump(), "config.json");
+  flash.erase("first_k_dense_replace");
+  flash["qk_head_dim"] = 256;
+  flash["head_dim"] = 64;
+  flash["rope_interleave"] = true;
+  flash["mlp_layer_types"] = {"dense"};
+  for (int i = 1; i < 47; ++i) flash["mlp_layer_types"].push_back("sparse");
+  CHECK(*parse_model(flash.dump(), "config.json") == published);
+  flash["mlp_layer_types"][3] = "dense";
+  CHECK(refused_family(flash).where == "config.json at /mlp_layer_types");
+  flash["mlp_layer_types"] = {"dense"};
+  CHECK(refused_family(flash).where == "config.json at /mlp_layer_types");
+}
