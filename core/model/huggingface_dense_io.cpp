@@ -214,6 +214,7 @@ void read_hunyuan_dense(JsonReader& reader, ModelSpec& model) {
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   read_attention_bias(reader, model);
   model.qk_norm = reader.boolean_or("use_qk_norm", true);
+  if (model.qk_norm) add_arithmetic(model, "norms of query and key heads after the rotation");
   model.mlp_bias = reader.boolean_or("mlp_bias", false);
   reader.ignore({"attention_head_dim"});  // repeats head_dim
 }

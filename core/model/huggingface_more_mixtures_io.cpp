@@ -135,6 +135,7 @@ void read_hunyuan_moe(JsonReader& reader, ModelSpec& model) {
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   read_attention_bias(reader, model);
   model.qk_norm = reader.boolean_or("use_qk_norm", true);
+  if (model.qk_norm) add_arithmetic(model, "norms of query and key heads after the rotation");
   if (reader.boolean_or("use_cla", false)) {
     reader.fail("use_cla", "keys and values shared by several layers", "false");
     return;

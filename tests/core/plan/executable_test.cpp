@@ -1,11 +1,16 @@
 // Which models plan run executes, which it refuses, and why.
 #include "core/plan/executable.hpp"
 
+#include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "core/json/json_io.hpp"
 #include "core/model/model_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace echelon;
 
@@ -73,6 +78,48 @@ TEST_CASE("the catalog contains the published constants") {
     INFO(entry.name);
     CHECK(load_model(entry.name)->constants.has_value());
   }
+}
+
+TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks are executed") {
+  // A reader that forgets what it does not model would add its family here.
+  const std::set<std::string> expected{"arcee-4.5b",
+                                       "ernie4.5-0.3b",
+                                       "gpt2-old",
+                                       "gpt2-xl",
+                                       "llama-7b-old",
+                                       "llama2-70b",
+                                       "llama2-7b-null-kv",
+                                       "llama3.2-1b",
+                                       "mistral-7b-v0.1",
+                                       "mistral-7b-v0.3",
+                                       "mistral-small-3.1-multimodal",
+                                       "phi-3-mini",
+                                       "qwen2-0.5b",
+                                       "qwen2-72b",
+                                       "qwen3-4b",
+                                       "seed-oss-36b",
+                                       "starcoder2-3b"};
+  std::set<std::string> executed;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(ECHELON_SOURCE_DIR "/tests/core/model/configs")) {
+    const Result<ModelSpec> model = load_model(entry.path().string());
+    if (!model) continue;
+    ModelSpec trained = *model;
+    trained.hidden_dropout = trained.attention_dropout = 0;
+    if (!not_executed(trained, 1)) executed.insert(entry.path().stem().string());
+  }
+  CHECK(executed == expected);
+}
+
+TEST_CASE("norms of heads behind the rotation are not executed as those before it") {
+  const std::string text = slurp(ECHELON_SOURCE_DIR "/tests/core/model/configs/hunyuan-7b.json");
+  Json document = Json::parse(text);
+  document.erase("rope_scaling");
+  const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
+  REQUIRE(model.ok());
+  ModelSpec trained = *model;
+  trained.hidden_dropout = trained.attention_dropout = 0;
+  CHECK(not_executed(trained) == "norms of query and key heads after the rotation");
 }
 
 TEST_CASE("scalings that are not executed are named") {
