@@ -3,7 +3,9 @@
 #include <QPainter>
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -25,27 +27,37 @@ Tint tint_of(const QColor& colour) {
           static_cast<float>(colour.blue())};
 }
 
-/// One line of pixels, blended from bars.
+/// One line of pixels, blended from bars, with the kinds that share a pixel.
 class PixelLine {
  public:
-  explicit PixelLine(std::size_t width) : pixels_(width) {}
+  using Shares = std::array<float, kBarKinds>;
+
+  explicit PixelLine(std::size_t width) : pixels_(width), shares_(width) {}
 
   void clear() { std::fill(pixels_.begin(), pixels_.end(), Pixel{}); }
 
-  void lay(double from, double to, const Tint& tint) {
+  void lay(double from, double to, const Tint& tint, BarKind kind) {
     from = std::max(from, 0.0);
     to = std::min(to, static_cast<double>(pixels_.size()));
     if (to <= from) return;
     auto first = static_cast<std::size_t>(from);
     const auto last = static_cast<std::size_t>(to);
-    if (first == last) return add(first, static_cast<float>(to - from), tint);
-    add(first, static_cast<float>(static_cast<double>(first + 1) - from), tint);
-    for (++first; first < last; ++first) pixels_[first] = {tint, 1};
-    if (last < pixels_.size()) add(last, static_cast<float>(to - static_cast<double>(last)), tint);
+    const auto add_share = [&](std::size_t at, double share) {
+      add(at, static_cast<float>(share), tint, kind);
+    };
+    if (first == last) return add_share(first, to - from);
+    add_share(first, static_cast<double>(first + 1) - from);
+    for (++first; first < last; ++first) pixels_[first] = {tint, 1, kWhole};
+    if (last < pixels_.size()) add_share(last, to - static_cast<double>(last));
   }
 
-  /// Blends with `base`; `idle` marks the uncovered pixels.
-  void compose(const Tint& base, std::vector<QRgb>& out, std::vector<char>& idle) const {
+  /// The share of each kind in a mixed pixel.
+  [[nodiscard]] const Shares& shares(std::size_t at) const { return shares_[at]; }
+
+  /// Blends with `base`; `idle` marks the uncovered pixels, `mixed` lists those of several kinds.
+  void compose(const Tint& base, std::vector<QRgb>& out, std::vector<char>& idle,
+               std::vector<std::size_t>& mixed) const {
+    mixed.clear();
     for (std::size_t i = 0; i < pixels_.size(); ++i) {
       const Pixel& p = pixels_[i];
       const float left = std::max(0.0F, 1 - p.covered);
@@ -55,23 +67,31 @@ class PixelLine {
       out[i] = qRgb(mix(p.tint.red, base.red), mix(p.tint.green, base.green),
                     mix(p.tint.blue, base.blue));
       idle[i] = p.covered < kIdle ? 1 : 0;
+      if ((p.kinds & kWhole) == 0 && std::popcount(p.kinds) > 1) mixed.push_back(i);
     }
   }
 
  private:
+  static constexpr std::uint32_t kWhole = 1U << kBarKinds;  ///< one bar covers the pixel
+
   struct Pixel {
     Tint tint;
     float covered = 0;
+    std::uint32_t kinds = 0;  ///< a bit for each; their shares are valid unless kWhole is set
   };
-  void add(std::size_t at, float share, const Tint& tint) {
+  void add(std::size_t at, float share, const Tint& tint, BarKind kind) {
     Pixel& p = pixels_[at];
     p.tint.red += share * tint.red;
     p.tint.green += share * tint.green;
     p.tint.blue += share * tint.blue;
     p.covered += share;
+    if (p.kinds == 0) shares_[at] = {};
+    p.kinds |= 1U << static_cast<unsigned>(kind);
+    shares_[at][static_cast<std::size_t>(kind)] += share;
   }
 
   std::vector<Pixel> pixels_;
+  std::vector<Shares> shares_;
 };
 
 /// The microbatch number on a wide bar.
@@ -136,15 +156,31 @@ class GanttImage {
         note_label(row, bar, from, to);
       }
     }
-    line_.compose(base_, colours_, idle_);
+    line_.compose(base_, colours_, idle_, mixed_);
     copy_to_image(row);
   }
 
   void lay(const Bar& bar, double from, double to) {
     const auto tint = [this](BarKind kind) { return tints_[static_cast<std::size_t>(kind)]; };
     const double recomputed = from + bar.recomputed * (to - from);
-    if (bar.recomputed > 0) line_.lay(from, recomputed, tint(BarKind::recompute));
-    line_.lay(recomputed, to, tint(bar.kind));
+    if (bar.recomputed > 0) {
+      line_.lay(from, recomputed, tint(BarKind::recompute), BarKind::recompute);
+    }
+    line_.lay(recomputed, to, tint(bar.kind), bar.kind);
+  }
+
+  /// The colour of a pixel that several kinds share, at `height` from 0 (below) to 1: their shares
+  /// are stacked, because a blend of their colours would be none of the legend's.
+  [[nodiscard]] QRgb stacked(std::size_t x, float height) const {
+    const PixelLine::Shares& shares = line_.shares(x);
+    for (std::size_t kind = 0; kind < shares.size(); ++kind) {
+      height -= shares[kind];
+      if (height >= 0) continue;
+      const Tint& tint = tints_[kind];
+      return qRgb(static_cast<int>(tint.red), static_cast<int>(tint.green),
+                  static_cast<int>(tint.blue));
+    }
+    return palette_.color(QPalette::Base).rgb();
   }
 
   void note_label(const GanttRow& row, const Bar& bar, double from, double to) {
@@ -174,6 +210,9 @@ class GanttImage {
     for (int y = drawn_; y < bottom; ++y) {
       auto* pixels = reinterpret_cast<QRgb*>(image_.scanLine(y));
       std::memcpy(pixels, colours_.data(), colours_.size() * sizeof(QRgb));
+      const float height =
+          (static_cast<float>(bottom - y) - 0.5F) / static_cast<float>(bottom - top);
+      for (const std::size_t x : mixed_) pixels[x] = stacked(x, height);
       if (row.queue != Queue::compute) continue;
       for (int x = first + (kStripe - (first + y) % kStripe) % kStripe; x < last; x += kStripe) {
         if (idle_[static_cast<std::size_t>(x)] != 0) pixels[x] = stripe_;
@@ -211,6 +250,7 @@ class GanttImage {
   PixelLine line_{0};
   std::vector<QRgb> colours_;
   std::vector<char> idle_;
+  std::vector<std::size_t> mixed_;
   std::array<Tint, kBarKinds> tints_;
   Tint base_;
   QRgb stripe_ = 0;

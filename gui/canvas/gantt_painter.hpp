@@ -1,5 +1,5 @@
 // Draws the visible part of a Gantt chart into an image. The time hardly depends on the number of
-// bars, because bars narrower than a pixel are blended.
+// bars, because bars narrower than a pixel share it.
 #pragma once
 
 #include <QImage>
@@ -26,7 +26,7 @@ struct GanttWindow {
   bool operator==(const GanttWindow&) const = default;
 };
 
-/// Each pixel blends the colours of its bars by the share they cover. Idle time on compute rows,
+/// Where bars are narrower than a pixel, their shares of it are stacked. Idle time on compute rows,
 /// the bubble, is striped. `image` is reallocated only if its size is wrong.
 void paint(const Gantt& gantt, const GanttWindow& window, const QPalette& palette,
            double device_pixel_ratio, QImage& image);

@@ -262,3 +262,36 @@ TEST_CASE("bars narrower than a pixel are blended by their coverage") {
   CHECK(seen.blue() == Approx((blue.blue() + 255) / 2.0).margin(3));
   CHECK(image.pixelColor(25, 25) == QColor(Qt::white));
 }
+
+TEST_CASE("kinds that share a pixel are stacked in the colours of the legend") {
+  SimulatedStep step;
+  step.schedule.programs.resize(1);
+  step.costs = ScheduleCosts::uniform(1, 1, {});
+  auto& list = step.schedule.programs[0].instructions;
+  for (std::uint32_t i = 0; i < 1000; ++i) {  // a quarter forward, the rest backward
+    Instruction& made = list.emplace_back();
+    made.id = i;
+    made.op = i % 2 == 0 ? Op::forward : Op::backward;
+    made.chunk = 0;
+    made.microbatch = 0;
+    const double start = 0.002 * (i / 2);
+    step.timeline.spans.push_back({0, i, Queue::compute,
+                                   Seconds{i % 2 == 0 ? start : start + 0.0005},
+                                   Seconds{i % 2 == 0 ? start + 0.0005 : start + 0.002}});
+  }
+  step.timeline.makespan = Seconds{1};
+  const gui::GanttPtr gantt = gui::gantt_of(std::move(step));
+  const gui::GanttWindow window{
+      .from = 0, .to = 1, .scroll = 0, .per_unit = 10, .size = QSizeF(50, 60)};
+  QImage image;
+  gui::paint(*gantt, window, QPalette(), 1, image);
+  const QColor forward = gui::series_colour(gui::series_of(gui::BarKind::forward));
+  const QColor backward = gui::series_colour(gui::series_of(gui::BarKind::backward));
+  int forwards = 0, backwards = 0;
+  for (int y = 0; y < 39; ++y) {
+    forwards += image.pixelColor(25, y) == forward ? 1 : 0;
+    backwards += image.pixelColor(25, y) == backward ? 1 : 0;
+  }
+  CHECK(forwards + backwards == 39);
+  CHECK(forwards == Approx(39 / 4.0).margin(1));
+}
