@@ -37,6 +37,21 @@ std::vector<LegendEntry> scaling_legend(const QPalette& palette) {
           {ScalingView::tr("ideal"), with_opacity(palette.color(QPalette::WindowText), 0.5)}};
 }
 
+/// The smallest number of GPUs with a plan. Strong scaling is ideal where every GPU delivers as
+/// much as one of these.
+std::optional<int> base_of(const std::vector<ScalingPoint>& points) {
+  for (const ScalingPoint& point : points) {
+    if (point.best) return point.gpus;
+  }
+  return std::nullopt;
+}
+
+QString rate_title(const std::optional<int>& base) {
+  return base ? ScalingView::tr("tokens/s per GPU (ideal: as on %1)")
+                    .arg(qt_text(counted(*base, "GPU")))
+              : ScalingView::tr("tokens/s per GPU");
+}
+
 QString short_number(double value) {
   return value >= 1000 ? qt_text(human_count(value)) : QString::number(value, 'g', 3);
 }
@@ -56,14 +71,23 @@ struct ScalingView::LogAxis {
   }
 };
 
+/// From 0, so that heights compare.
+struct ScalingView::LinearAxis {
+  double high = 0;
+  [[nodiscard]] double share(double value) const { return high > 0 ? value / high : 0; }
+  void hold(double value) { high = std::max(high, value); }
+};
+
 struct ScalingView::Frame {
   QRectF legend, rates, costs;
-  LogAxis gpus, rate, cost;
+  LogAxis gpus;
+  LinearAxis rate, cost;
   [[nodiscard]] double x(double value) const {
     return rates.left() + gpus.share(value) * rates.width();
   }
+  /// Of `value` tokens per second on all GPUs; the axis is per GPU.
   [[nodiscard]] QPointF rate_at(int count, double value) const {
-    return {x(count), rates.bottom() - rate.share(value) * rates.height()};
+    return {x(count), rates.bottom() - rate.share(value / count) * rates.height()};
   }
   [[nodiscard]] QPointF cost_at(int count, double value) const {
     return {x(count), costs.bottom() - cost.share(value) * costs.height()};
@@ -170,7 +194,7 @@ ScalingView::Frame ScalingView::frame() const {
   const double line = metrics.height() + 2;
   f.legend = QRectF(kScalingEdge, kScalingEdge + line, width() - 2 * kScalingEdge, line);
   f.legend.setHeight(draw_legend(nullptr, f.legend, font(), {}, scaling_legend(palette())));
-  const double left = kScalingEdge + metrics.horizontalAdvance("000 M") + 6;
+  const double left = kScalingEdge + metrics.horizontalAdvance("0.0000") + 6;
   const double top = f.legend.bottom() + line + 2;  // the title of the axis
   const double bottom = height() - kScalingEdge - line - 2;
   const double between = 1.5 * line;
@@ -179,30 +203,22 @@ ScalingView::Frame ScalingView::frame() const {
   f.rates = QRectF(left, top, across, rates);
   f.costs =
       QRectF(left, top + rates + between, across, std::max(1.0, bottom - top - rates - between));
-  bool first = true;
   for (const ScalingPoint& point : points_) {
     const double gpus = point.gpus;
     if (&point == points_.data()) f.gpus = {gpus, gpus};
     f.gpus.hold(gpus);
+    f.rate.hold(ideal_rate(points_, point.gpus) / gpus);
     for (const auto& each : {point.best, point.same}) {
       if (!each) continue;
-      if (first) {
-        f.rate = {each->tokens_per_second, each->tokens_per_second};
-        f.cost = {cost_of(*each), cost_of(*each)};
-      }
-      first = false;
-      f.rate.hold(each->tokens_per_second);
+      f.rate.hold(each->tokens_per_second / gpus);
       f.cost.hold(cost_of(*each));
-    }
-    if (const double ideal = ideal_rate(points_, point.gpus); ideal > 0 && !first) {
-      f.rate.hold(ideal);
     }
   }
   constexpr double kRoom = 1.25;
-  for (LogAxis* axis : {&f.gpus, &f.rate, &f.cost}) {
-    axis->low /= kRoom;
-    axis->high *= kRoom;
-  }
+  constexpr double kHeadroom = 1.25;
+  f.gpus.low /= kRoom;
+  f.gpus.high *= kRoom;
+  for (LinearAxis* axis : {&f.rate, &f.cost}) axis->high *= kHeadroom;
   return f;
 }
 
@@ -217,22 +233,18 @@ void ScalingView::draw_axes(QPainter& painter, const Frame& f) const {
   const QColor text = palette().color(QPalette::WindowText);
   const QFontMetricsF metrics(font());
   const double line = metrics.height();
-  const auto grid = [&](const QRectF& area, const LogAxis& axis) {
-    double free_below = area.bottom() + line;
-    for (double power = std::pow(10, std::floor(std::log10(axis.low))); power <= axis.high;
-         power *= 10) {
-      for (const double step : {1.0, 2.0, 5.0}) {
-        const double value = step * power;
-        if (value < axis.low || value > axis.high) continue;
-        const double y = area.bottom() - axis.share(value) * area.height();
-        painter.setPen(with_opacity(text, step == 1.0 ? 0.25 : 0.12));
-        painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
-        if (y + line / 2 > free_below) continue;
-        painter.setPen(text);
-        painter.drawText(QRectF(0, y - line / 2, area.left() - 5, line),
-                         Qt::AlignRight | Qt::AlignVCenter, short_number(value));
-        free_below = y - line / 2;
-      }
+  const auto grid = [&](const QRectF& area, const LinearAxis& axis) {
+    if (axis.high <= 0) return;  // nothing fits
+    const int most = std::max(2, static_cast<int>(area.height() / (1.5 * line)));
+    const double step = round_interval(axis.high, most);
+    for (int i = 0; i * step <= axis.high; ++i) {
+      const double y = area.bottom() - axis.share(i * step) * area.height();
+      painter.setPen(with_opacity(text, i == 0 ? 0.35 : 0.15));
+      painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
+      if (y - line / 2 < area.top() - 2) continue;  // the title is there
+      painter.setPen(text);
+      painter.drawText(QRectF(0, y - line / 2, area.left() - 5, line),
+                       Qt::AlignRight | Qt::AlignVCenter, short_number(i * step));
     }
   };
   grid(f.rates, f.rate);
@@ -255,7 +267,7 @@ void ScalingView::draw_axes(QPainter& painter, const Frame& f) const {
       points_, [](const ScalingPoint& point) { return point.best && point.best->per_million; });
   painter.setPen(text);
   draw_elided_text(painter, QRectF(kScalingEdge, f.rates.top() - line - 2, f.rates.right(), line),
-                   tr("tokens per second"));
+                   rate_title(base_of(points_)));
   draw_elided_text(
       painter, QRectF(kScalingEdge, f.costs.top() - line - 2, f.costs.right(), line),
       priced ? tr("US dollars per million tokens") : tr("GPU hours per million tokens"));
@@ -285,12 +297,12 @@ void ScalingView::draw_rates(QPainter& painter, const Frame& f) const {
     return delivered ? std::optional(delivered->tokens_per_second) : std::nullopt;
   };
   const QColor text = palette().color(QPalette::WindowText);
-  const double lowest = f.rate.low;  // the line starts at the first plan
+  const std::optional<int> base = base_of(points_);  // where the line starts
   polyline(
       QPen(with_opacity(text, 0.5), 1.5, Qt::DashLine),
       [&](const ScalingPoint& p) -> std::optional<double> {
         const double ideal = ideal_rate(points_, p.gpus);
-        return ideal >= lowest ? std::optional(ideal) : std::nullopt;
+        return base && p.gpus >= *base ? std::optional(ideal) : std::nullopt;
       },
       false);
   polyline(

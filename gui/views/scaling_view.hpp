@@ -51,6 +51,7 @@ class ScalingView : public PaintedView {
 
  private:
   struct LogAxis;
+  struct LinearAxis;
   struct Frame;
   void search();
   void add(const ScalingPoint& point);

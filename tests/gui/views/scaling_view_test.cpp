@@ -70,6 +70,21 @@ TEST_CASE("the scaling view has the planner's numbers of GPUs, with the current 
   CHECK_FALSE(shown.view.grab().isNull());
 }
 
+TEST_CASE("points are as high as the rate of one GPU") {
+  ShownScaling shown;
+  const auto rate = [&](int i) {
+    const ScalingPoint& point = shown.view.points()[static_cast<std::size_t>(i)];
+    REQUIRE(point.best);
+    return point.best->tokens_per_second / point.gpus;
+  };
+  const int last = static_cast<int>(shown.view.points().size()) - 1;
+  const auto height = [&](int i) { return shown.view.place_of(i).y(); };
+  for (int i = 1; i < last; ++i) {
+    CHECK((height(i) - height(0)) * (rate(last) - rate(0)) ==
+          Approx((height(last) - height(0)) * (rate(i) - rate(0))).margin(1e-3));
+  }
+}
+
 TEST_CASE("a click and Enter choose the plan of a point") {
   ShownScaling shown;
   QSignalSpy chosen(&shown.view, &gui::ScalingView::chosen);
