@@ -186,8 +186,8 @@ template <class View>
 View* Window::add_space_view(const QString& name) {
   auto* view = new View(this);
   const auto mark = [this, view] {
-    if constexpr (requires(const ParallelPlan& plan) { view->mark(plan); }) {
-      if (session_.plan()) view->mark(session_.plan()->candidate.plan);
+    if constexpr (requires(const Candidate& candidate) { view->mark(candidate); }) {
+      if (session_.plan()) view->mark(session_.plan()->candidate);
     }
   };
   const auto show = [this, view, mark] {

@@ -29,7 +29,7 @@ Range range_of(Metric figure, const std::vector<double>& values) {
   if (!whole && info_of(figure).less_is_better) range.core_high = std::min(most, kCore * least);
   if (!whole && !info_of(figure).less_is_better) range.core_low = std::max(least, most / kCore);
   const auto widen = [](double& low, double& high) {
-    const double margin = high > low ? 0.05 * (high - low) : std::max(0.1 * std::abs(low), 1e-9);
+    const double margin = high > low ? 0.08 * (high - low) : std::max(0.1 * std::abs(low), 1e-9);
     low -= margin;
     high += margin;
   };
@@ -61,7 +61,7 @@ SpaceCanvas::SpaceCanvas(QWidget* parent)
   setViewportUpdateMode(QGraphicsView::FullViewportUpdate);
   setFrameShape(QFrame::NoFrame);
   chart()->legend()->hide();
-  chart()->setMargins({2, 2, 2, 2});
+  chart()->setMargins({2, 2 + fontMetrics().height(), 2, 2});  // the name of the limit is above
   chart()->addSeries(front_);
   for (const auto& [axis, side] : {std::pair{axis_x_, Qt::AlignBottom}, {axis_y_, Qt::AlignLeft}}) {
     chart()->addAxis(axis, side);
@@ -90,8 +90,8 @@ void SpaceCanvas::show_figures(Metric x, Metric y) {
   fit();
 }
 
-void SpaceCanvas::mark(const ParallelPlan& plan) {
-  marked_ = plan;
+void SpaceCanvas::mark(const Candidate& candidate) {
+  marked_ = candidate;
   viewport()->update();
 }
 
@@ -99,19 +99,15 @@ void SpaceCanvas::place_points() {
   points_.clear();
   hovered_.reset();
   if (!space_) return;
-  const PlanRequest& request = space_->resolved.request;
-  for (const RankedPlan& plan : plans_of(request, space_->report))
+  for (const RankedPlan& plan : plans_of(space_->resolved.request, space_->report))
     points_.push_back({plan, {}, {}});
   for (const NearestInfeasible& miss : space_->report.nearest_infeasible) {
     points_.push_back({.plan = {.candidate = &miss.candidate}, .miss = &miss, .at = {}});
   }
   std::erase_if(points_, [&](Point& point) {
-    const Candidate& candidate = *point.plan.candidate;
-    const Economics money = economics_of(request, candidate.prediction.time);
-    const auto x = value_of(figure_x_, request, candidate, money);
-    const auto y = value_of(figure_y_, request, candidate, money);
-    if (x && y) point.at = {*x, *y};
-    return !x || !y;
+    const std::optional<QPointF> at = values_of(*point.plan.candidate);
+    point.at = at.value_or(QPointF());
+    return !at;
   });
   QPointF largest;
   for (const Point& point : points_) {
@@ -148,6 +144,15 @@ void SpaceCanvas::place_points() {
   std::ranges::stable_sort(points_, {}, weight);
   axis_x_->setTitleText(axis_title(info_of(figure_x_), scale_x_));
   axis_y_->setTitleText(axis_title(info_of(figure_y_), scale_y_));
+}
+
+/// In base units; empty if one of the metrics is not known.
+std::optional<QPointF> SpaceCanvas::values_of(const Candidate& candidate) const {
+  const PlanRequest& request = space_->resolved.request;
+  const Economics money = economics_of(request, candidate.prediction.time);
+  const auto x = value_of(figure_x_, request, candidate, money);
+  const auto y = value_of(figure_y_, request, candidate, money);
+  return x && y ? std::optional(QPointF(*x, *y)) : std::nullopt;
 }
 
 void SpaceCanvas::fit() {
@@ -209,6 +214,16 @@ const SpaceCanvas::Point* SpaceCanvas::nearest(QPointF where, double within) con
     best = &point;
   }
   return best;
+}
+
+std::optional<QPointF> SpaceCanvas::marked_pixel() const {
+  if (!marked_ || !space_ || points_.empty()) return std::nullopt;
+  const std::optional<QPointF> values = values_of(*marked_);
+  if (!values) return std::nullopt;
+  const QPointF at = pixel({values->x() / scale_x_.scale, values->y() / scale_y_.scale});
+  const QRectF area = chart()->plotArea();
+  return QPointF(std::clamp(at.x(), area.left(), area.right()),
+                 std::clamp(at.y(), area.top(), area.bottom()));
 }
 
 std::optional<QPointF> SpaceCanvas::pixel_of(const ParallelPlan& plan) const {

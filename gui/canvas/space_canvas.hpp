@@ -22,10 +22,13 @@ class SpaceCanvas : public QChartView {
   explicit SpaceCanvas(QWidget* parent = nullptr);
   void show_space(SpaceResultPtr space);
   void show_figures(Metric x, Metric y);
-  void mark(const ParallelPlan& plan);
+  /// Marks this plan, also if it is not in the space.
+  void mark(const Candidate& candidate);
 
   /// Resets the zoom to the best plans, up to 1.5x the best value; called again, to all plans.
   void fit_more();
+  /// Position of the marked plan in pixels, at the edge of the chart if it lies beyond.
+  [[nodiscard]] std::optional<QPointF> marked_pixel() const;
   /// Position of a plan in pixels; empty if it is not in the space.
   [[nodiscard]] std::optional<QPointF> pixel_of(const ParallelPlan& plan) const;
   /// The plan under the cursor.
@@ -65,7 +68,9 @@ class SpaceCanvas : public QChartView {
   [[nodiscard]] QPointF unit(QPointF pixel) const;
   [[nodiscard]] const Point* nearest(QPointF pixel, double within) const;
   [[nodiscard]] QString point_tooltip(const Point& point) const;
+  [[nodiscard]] std::optional<QPointF> values_of(const Candidate& candidate) const;
   void draw_limits(QPainter& painter) const;
+  void draw_captions(QPainter& painter) const;
   void draw_points(QPainter& painter) const;
   void draw_point(QPainter& painter, const Point& point, QPointF at) const;
   [[nodiscard]] std::optional<double> limit_of(Metric figure) const;
@@ -80,7 +85,7 @@ class SpaceCanvas : public QChartView {
   QRectF core_;   ///< … of the points shown first
   bool zoomed_ = false;
   std::vector<QRectF> zoom_history_;  ///< ranges before each zoom
-  std::optional<ParallelPlan> marked_;
+  std::optional<Candidate> marked_;
   std::optional<std::size_t> hovered_;
   QValueAxis* axis_x_;
   QValueAxis* axis_y_;

@@ -95,15 +95,15 @@ void SpaceCanvas::step_along_front(int by) {
     return point->plan.candidate->prediction.time.step.in(kSecond);
   });
   const auto marked = std::ranges::find_if(front, [&](const Point* point) {
-    return marked_ && point->plan.candidate->plan == *marked_;
+    return marked_ && point->plan.candidate->plan == marked_->plan;
   });
   const auto count = static_cast<std::ptrdiff_t>(front.size());
   const std::ptrdiff_t next =
       marked == front.end() ? (by > 0 ? 0 : count - 1)
                             : std::clamp<std::ptrdiff_t>(marked - front.begin() + by, 0, count - 1);
   const Candidate& candidate = *front[static_cast<std::size_t>(next)]->plan.candidate;
-  if (marked_ && *marked_ == candidate.plan) return;
-  mark(candidate.plan);
+  if (marked_ && marked_->plan == candidate.plan) return;
+  mark(candidate);
   Q_EMIT chosen(candidate);
 }
 
@@ -121,7 +121,7 @@ void SpaceCanvas::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_Up: return step_along_front(-1);
     case Qt::Key_Home:
       if (winner == nullptr) return;
-      mark(winner->plan);
+      mark(*winner);
       Q_EMIT chosen(*winner);
       return;
     default: QChartView::keyPressEvent(event);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "gui/canvas/painting.hpp"
 #include "gui/canvas/space_canvas.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/format.hpp"
@@ -35,7 +36,6 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
   const QColor colour = error_colour(palette());
   QColor beyond = colour;
   beyond.setAlphaF(0.10F);
-  const QString words = QString::fromStdString(limit_text(space_->resolved.request));
   painter.setPen(QPen(colour, 1.2, Qt::DashLine));
   if (const auto limit = limit_of(figure_y_)) {
     const double y = pixel({0, *limit / scale_y_.scale}).y();
@@ -48,9 +48,6 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
     if (wrong.height() > 0) painter.fillRect(wrong & area, beyond);
     if (area.top() <= y && y <= area.bottom()) {
       painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
-      const bool below = y - area.top() < 20;
-      painter.drawText(QRectF(area.left(), below ? y + 2 : y - 20, area.width() - 6, 18),
-                       Qt::AlignRight | (below ? Qt::AlignTop : Qt::AlignBottom), words);
     }
   }
   if (const auto limit = limit_of(figure_x_)) {
@@ -64,7 +61,6 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
     if (wrong.width() > 0) painter.fillRect(wrong & area, beyond);
     if (area.left() <= x && x <= area.right()) {
       painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()));
-      painter.drawText(QRectF(x - 304, area.top() + 4, 300, 18), Qt::AlignRight, words);
     }
   }
 }
@@ -95,45 +91,71 @@ void SpaceCanvas::draw_point(QPainter& painter, const Point& point, QPointF at) 
 }
 
 void SpaceCanvas::draw_points(QPainter& painter) const {
-  const QRectF near = chart()->plotArea().adjusted(-10, -10, 10, 10);
+  const QRectF area = chart()->plotArea().adjusted(-1, -1, 1, 1);
   std::set<std::pair<int, int>> taken;  // plain points on the same pixel are drawn once
-  int beyond = 0;
   for (const Point& point : points_) {
     const QPointF at = pixel(point.at);
-    if (!near.contains(at)) {
-      ++beyond;
-      continue;
-    }
+    if (!area.contains(at)) continue;
     const bool plain = !point.plan.tied && !point.plan.on_front && point.miss == nullptr;
     if (plain && !taken.emplace(static_cast<int>(at.x()), static_cast<int>(at.y())).second)
       continue;
     draw_point(painter, point, at);
   }
-  constexpr int kRoom = 320;
-  if (beyond == 0 || width() < kRoom) return;
+}
+
+/// In the margins, where they hide no point: the limit above, the number of plans out of view
+/// below.
+void SpaceCanvas::draw_captions(QPainter& painter) const {
+  const QRectF area = chart()->plotArea();
+  const double line = fontMetrics().height();
+  const QRectF range = shown_range();
+  const auto within = [](const std::optional<double>& limit, double scale, double low,
+                         double high) {
+    return limit && low <= *limit / scale && *limit / scale <= high;
+  };
+  if (within(limit_of(figure_x_), scale_x_.scale, range.left(), range.right()) ||
+      within(limit_of(figure_y_), scale_y_.scale, range.top(), range.bottom())) {
+    painter.setPen(error_colour(palette()));
+    draw_elided_text(painter, QRectF(area.left(), area.top() - line - 2, area.width(), line),
+                     QString::fromStdString("- - " + limit_text(space_->resolved.request)),
+                     Qt::AlignRight | Qt::AlignVCenter);
+  }
+  const auto beyond = std::ranges::count_if(points_, [&](const Point& point) {
+    return !area.adjusted(-1, -1, 1, 1).contains(pixel(point.at));
+  });
+  if (beyond == 0) return;
+  const double title = fontMetrics().horizontalAdvance(axis_x_->titleText());
+  const double left = area.center().x() + title;
+  const QRectF right(left, height() - line - 10.0, area.right() - left, line);
+  const QString words = QString::fromStdString(counted(beyond, "more plan"));
+  const QString whole = words + " out of view (F shows all)";
+  const bool fits = fontMetrics().horizontalAdvance(whole) <= right.width();
   painter.setPen(palette().color(QPalette::PlaceholderText));
-  painter.drawText(
-      chart()->plotArea().adjusted(0, 0, -6, -4), Qt::AlignRight | Qt::AlignBottom,
-      QString::fromStdString(counted(beyond, "more plan")) + " out of view (F shows all)");
+  draw_elided_text(painter, right, fits ? whole : words + ": F", Qt::AlignRight | Qt::AlignVCenter);
 }
 
 void SpaceCanvas::drawForeground(QPainter* painter, const QRectF& rect) {
   QChartView::drawForeground(painter, rect);
   if (!space_ || points_.empty()) return;
+  constexpr double kMark = 11;  // radius of the ring, which may reach into the margins
   painter->save();
   painter->resetTransform();
   painter->setRenderHint(QPainter::Antialiasing);
-  const QRectF area = chart()->plotArea();
-  painter->setClipRect(area.adjusted(-1, -1, 1, 1));
+  draw_captions(*painter);
+  painter->setClipRect(chart()->plotArea().adjusted(-kMark - 1, -kMark - 1, kMark + 1, kMark + 1));
   draw_limits(*painter);
   draw_points(*painter);
   painter->setBrush(Qt::NoBrush);
-  const std::optional<QPointF> marked = marked_ ? pixel_of(*marked_) : std::nullopt;
-  if (marked) {
+  if (const std::optional<QPointF> marked = marked_pixel()) {
     painter->setPen(QPen(palette().color(QPalette::WindowText), 2));
-    painter->drawEllipse(*marked, 11, 11);
+    painter->drawEllipse(*marked, kMark, kMark);
+    if (!pixel_of(marked_->plan)) {
+      painter->setBrush(palette().color(QPalette::WindowText));
+      painter->drawEllipse(*marked, 3, 3);
+    }
   }
   if (hovered_) {
+    painter->setBrush(Qt::NoBrush);
     painter->setPen(QPen(palette().color(QPalette::Highlight), 2));
     painter->drawEllipse(pixel(points_[*hovered_].at), 7, 7);
   }

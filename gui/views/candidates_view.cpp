@@ -164,7 +164,8 @@ void CandidatesView::fit_columns() {
   }
 }
 
-void CandidatesView::mark(const ParallelPlan& plan) {
+void CandidatesView::mark(const Candidate& candidate) {
+  const ParallelPlan& plan = candidate.plan;
   model_->mark(plan);
   const std::optional<int> row = model_->row_of(plan);
   const QModelIndex index = row ? shown_->mapFromSource(model_->index(*row, 0)) : QModelIndex();

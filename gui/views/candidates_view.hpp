@@ -27,7 +27,7 @@ class CandidatesView : public QWidget {
  public Q_SLOTS:
   void show_space(SpaceResultPtr space);
   /// Selects the row of this plan, if there is one, without a signal.
-  void mark(const ParallelPlan& plan);
+  void mark(const Candidate& candidate);
   void copy_rows() const;
   void export_csv();
 

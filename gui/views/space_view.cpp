@@ -76,7 +76,7 @@ void SpaceView::show_space(SpaceResultPtr space) {
   canvas_->show_space(std::move(space));
 }
 
-void SpaceView::mark(const ParallelPlan& plan) { canvas_->mark(plan); }
+void SpaceView::mark(const Candidate& candidate) { canvas_->mark(candidate); }
 
 void SpaceView::axes_chosen() {
   canvas_->show_figures(static_cast<Metric>(x_->currentIndex()),

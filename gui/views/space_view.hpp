@@ -20,8 +20,8 @@ class SpaceView : public QWidget {
 
  public Q_SLOTS:
   void show_space(SpaceResultPtr space);
-  /// Marks this plan, if it is in the space, without a signal.
-  void mark(const ParallelPlan& plan);
+  /// Marks this plan, which may be another than those of the space, without a signal.
+  void mark(const Candidate& candidate);
 
  Q_SIGNALS:
   void chosen(const Candidate& candidate);

@@ -190,7 +190,7 @@ TEST_CASE("a click and the arrow keys choose a plan, marking a plan chooses none
   QTest::keyClick(&t.table, Qt::Key_Down);
   REQUIRE(t.chosen.size() == 2);
   CHECK(t.chosen.back().plan == some_space()->report.candidates[3].plan);
-  t.view.mark(some_space()->report.candidates[5].plan);
+  t.view.mark(some_space()->report.candidates[5]);
   CHECK(t.chosen.size() == 2);
   CHECK(t.table.currentIndex().row() == 5);
   CHECK(t.table.model()->index(5, 1).data(Qt::FontRole).value<QFont>().bold());

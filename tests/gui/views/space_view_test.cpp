@@ -153,9 +153,50 @@ TEST_CASE("arrow keys move along the front, Home selects the winner") {
 TEST_CASE("a marked plan is drawn without a signal") {
   Space s;
   const QImage before = s.canvas().grab().toImage();
-  s.view.mark(plans().candidates[7].plan);
+  s.view.mark(plans().candidates[7]);
   CHECK(s.canvas().grab().toImage() != before);
   CHECK(s.chosen.empty());
+}
+
+TEST_CASE("a plan outside the space is marked, too") {
+  Space s;
+  const Candidate other = priced({{"model", "7b"},
+                                  {"cluster", "dgx-h100"},
+                                  {"gpus", "16"},
+                                  {"tp", "4"},
+                                  {"microbatch", "1"},
+                                  {"recompute", "full"}})
+                              ->candidate;
+  REQUIRE_FALSE(s.canvas().pixel_of(other.plan));
+  const QImage before = s.canvas().grab().toImage();
+  s.view.mark(other);
+  const std::optional<QPointF> at = s.canvas().marked_pixel();
+  REQUIRE(at);
+  CHECK(s.canvas().chart()->plotArea().adjusted(-1, -1, 1, 1).contains(*at));
+  CHECK(s.canvas().grab().toImage() != before);
+  s.view.mark(*plans().winner());
+  CHECK(s.canvas().marked_pixel() == s.canvas().pixel_of(plans().winner()->plan));
+}
+
+TEST_CASE("text of the chart hides no point, and no point is cut by its frame") {
+  Space s;
+  s.view.resize(640, 260);
+  s.view.grab();
+  const QImage picture = s.canvas().grab().toImage();
+  const QRectF area = s.canvas().chart()->plotArea();
+  for (const Candidate& candidate : plans().pareto) {
+    const QPointF at = *s.canvas().pixel_of(candidate.plan);
+    if (area.contains(at)) CHECK(at.y() - area.top() > 4);
+  }
+  const QRgb grey = s.view.palette().color(QPalette::PlaceholderText).rgb();
+  int inside = 0;
+  for (int y = static_cast<int>(area.top()); y < area.bottom(); ++y) {
+    for (int x = static_cast<int>(area.left()); x < area.right(); ++x) {
+      if (picture.pixel(x, y) == grey) ++inside;
+    }
+  }
+  CHECK(inside == 0);
+  CHECK(pixels_of(s.canvas(), QColor(grey)) > 0);  // "more plans out of view"
 }
 
 TEST_CASE("other metrics can be selected for the axes") {
