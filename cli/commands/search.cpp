@@ -38,23 +38,6 @@ TypedSearch typed_search(const Arguments& arguments, const std::string& recipe) 
           arguments.value("output").value_or("")};
 }
 
-/// The request; with `--precision FORMAT:any` with all of the framework's recipes of states.
-Result<ResolvedRequest> resolve_search(const Settings& settings) {
-  const std::optional<std::string> format = format_of_any(settings);
-  if (!format) return resolve(settings);
-  const Setting asked = *settings.find("precision");
-  Settings one = settings;
-  one.set("precision", {*format, asked.where});
-  Result<ResolvedRequest> resolved = resolve(one);
-  if (!resolved) return resolved;
-  PlanRequest& request = resolved->request;
-  Result<std::vector<PrecisionRecipe>> recipes =
-      state_recipes_of(asked, *format, request.framework, request.cluster.gpu());
-  if (!recipes) return recipes.error();
-  request.recipes = *std::move(recipes);
-  return resolved;
-}
-
 }  // namespace
 
 Result<CommandResult> search_command(const CommandContext& context) {

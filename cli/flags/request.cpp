@@ -286,6 +286,22 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
                          *limit};
 }
 
+Result<ResolvedRequest> resolve_search(const Settings& settings) {
+  const std::optional<std::string> format = format_of_any(settings);
+  if (!format) return resolve(settings);
+  const Setting asked = *settings.find("precision");
+  Settings one = settings;
+  one.set("precision", {*format, asked.where});
+  Result<ResolvedRequest> resolved = resolve(one);
+  if (!resolved) return resolved;
+  PlanRequest& request = resolved->request;
+  Result<std::vector<PrecisionRecipe>> recipes =
+      state_recipes_of(asked, *format, request.framework, request.cluster.gpu());
+  if (!recipes) return recipes.error();
+  request.recipes = *std::move(recipes);
+  return resolved;
+}
+
 Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
                                 const Settings& changes) {
   Settings settings = changes;

@@ -25,6 +25,9 @@ struct ResolvedRequest {
 /// name.
 [[nodiscard]] Result<ResolvedRequest> resolve(const Settings& settings,
                                               const ModelSpec* model = nullptr);
+/// The request of a search: as above, but `--precision FORMAT:any` stands for all of the
+/// framework's recipes of states.
+[[nodiscard]] Result<ResolvedRequest> resolve_search(const Settings& settings);
 /// The request of the plan file at `path`, with single values changed by `changes` (flags). Degrees
 /// that follow from a changed one are derived again. Refused when the cluster's description
 /// changed since it was written, unless `changes` name a cluster; rates that changed are stated in

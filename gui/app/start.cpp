@@ -49,7 +49,7 @@ Result<cli::Arguments> arguments_of(int argc, char** argv) {
 /// Errors of the initial settings; a missing model is none.
 Status check_request(const cli::Settings& settings) {
   if (!settings.has("model")) return Done{};
-  const Result<cli::ResolvedRequest> resolved = cli::resolve(settings);
+  const Result<cli::ResolvedRequest> resolved = cli::resolve_search(settings);
   if (!resolved) return resolved.error();
   return Done{};
 }

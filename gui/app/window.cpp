@@ -36,9 +36,13 @@ constexpr int kMinControlsWidth = 250;
 constexpr int kMinViewHeight = 140;
 
 /// Explains the best plan, and the current plan if it is another one.
-AnswerView::Work explain_work(const cli::ResolvedRequest& resolved, const PlanResultPtr& plan) {
-  return [resolved, plan](const Progress& progress) -> Result<AnswerView::Text> {
-    Result<Explanation> found = explain(resolved.request, progress);
+AnswerView::Work explain_work(const PlanningSession& session) {
+  const PlanResultPtr plan = session.plan_is_stale() ? nullptr : session.plan();
+  PlanRequest request = session.resolved()->request;
+  request.job.precision = session.recipe();
+  request.recipes.clear();
+  return [request, plan](const Progress& progress) -> Result<AnswerView::Text> {
+    Result<Explanation> found = explain(request, progress);
     if (!found) return found.error();
     auto explanation = std::make_shared<const Explanation>(*std::move(found));
     std::optional<WhyNotAnswer> answer;
@@ -250,6 +254,7 @@ void Window::build_docks() {
   add_plan_view<TimelineView>(tr("Timeline"));
   add_plan_view<TopologyView>(tr("Topology"));
   auto* scaling = new ScalingView(this);
+  connect(scaling, &ScalingView::chosen, &session_, &PlanningSession::load_scaled);
   add_view(
       tr("Scaling"), scaling, [this, scaling] { scaling->show_plan(session_.plan()); }, true)
       .overlay = new StaleOverlay(*scaling);
@@ -260,11 +265,7 @@ void Window::build_docks() {
       this);
   add_view(
       tr("Explanation"), explanation_,
-      [this] {
-        const PlanResultPtr shown = session_.plan_is_stale() ? nullptr : session_.plan();
-        explanation_->prepare(session_.resolved() ? explain_work(*session_.resolved(), shown)
-                                                  : nullptr);
-      },
+      [this] { explanation_->prepare(session_.resolved() ? explain_work(session_) : nullptr); },
       true);
   sensitivity_ = new AnswerView(
       tr("Sensitivity"), tr("Run sensitivity analysis"),

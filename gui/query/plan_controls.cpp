@@ -42,6 +42,15 @@ std::string blamed_control(const Error& error, const PlanningSession& session,
   return "tp";
 }
 
+/// With --precision FORMAT:any, the states that the search chose.
+QString chosen_states(const PlanningSession& session) {
+  const std::vector<PrecisionRecipe>& recipes = session.resolved()->request.recipes;
+  if (recipes.empty()) return {};
+  return PlanControls::tr("\n%1, the best of %2 recipes")
+      .arg(qt_text(session.recipe().name))
+      .arg(recipes.size());
+}
+
 }  // namespace
 
 PlanControls::PlanControls(PlanningSession& session, QWidget* parent)
@@ -116,7 +125,9 @@ void PlanControls::refresh() {
     control->show_value(setting != nullptr ? qt_text(setting->value) : QString());
     control->show_locked(session_.query().locked.contains(flag));
     if (control->slider() != nullptr) control->show_ticks(session_.stops(flag));
-    control->show_reason(blamed == flag ? qt_text(wrong->message()) : QString());
+    Error error = wrong.value_or(Error{});
+    error.where.clear();  // the place is that of the control
+    control->show_reason(blamed == flag ? qt_text(error.message()) : QString());
   }
   refresh_summary();
 }
@@ -152,7 +163,7 @@ void PlanControls::refresh_summary() {
     const PlanSummary summary =
         summary_of(session_.plan()->resolved.request, session_.plan()->candidate, best);
     show(qt_text(summary.fits),
-         best != nullptr ? qt_text(summary.against)
+         best != nullptr ? qt_text(summary.against) + chosen_states(session_)
                          : (session_.searching() ? tr("Searching for the best plan …") : QString()),
          summary.good ? good_colour(palette()) : error_colour(palette()));
   }

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "cli/commands/command_line.hpp"
+#include "cli/flags/allowed.hpp"
 #include "cli/flags/constraints.hpp"
+#include "core/base/expects.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "gui/session/flag_names.hpp"
 #include "planner/space/constraints_of_plan.hpp"
@@ -16,6 +18,10 @@ namespace echelon::gui {
 namespace {
 
 constexpr int kPauseBeforeSearch = 120;  // ms, so that not every step of a slider starts a search
+
+/// Pairs of flags that exclude each other: setting one removes the other.
+constexpr std::pair<const char*, const char*> kEitherOr[] = {
+    {"gpus", kMaxGpusFlag}, {"global-batch", "global-batch-tokens"}};
 
 /// True if the request only limits the number of GPUs; the plan then has its own.
 bool leaves_gpus_open(const Query& query) { return query.request.has(kMaxGpusFlag); }
@@ -64,6 +70,8 @@ PlanningSession::PlanningSession(QObject* parent) : QObject(parent), search_(thi
             space_is_complete_ = complete;
             answered_flags_ = searched_flags_;
             search_error_.reset();
+            // The search may have chosen other states of the plan's precision.
+            if (resolved_ && !resolved_->request.recipes.empty()) price();
             follow();
             Q_EMIT space_changed();
             Q_EMIT priced();
@@ -115,6 +123,10 @@ void PlanningSession::set_request_flag(const std::string& flag, const std::strin
     query.request.erase(flag);
   } else {
     query.request.set(flag, {text, "--" + flag});
+    for (const auto& [one, other] : kEitherOr) {
+      if (flag == one) query.request.erase(other);
+      if (flag == other) query.request.erase(one);
+    }
   }
   erase_dependent_flags(query, flag);
   last_changed_.clear();
@@ -153,6 +165,22 @@ void PlanningSession::lock(const std::string& flag, bool locked) {
 void PlanningSession::load_plan(const ParallelPlan& plan) {
   Query query = history_.current();
   set_plan(query, plan);
+  query.follows_best = false;
+  last_changed_.clear();
+  push(std::move(query), {});
+}
+
+void PlanningSession::load_scaled(int gpus, const Candidate& candidate) {
+  if (!plan_) return;
+  Query query = history_.current();
+  const auto set = [&](const char* flag, std::int64_t value) {
+    query.request.set(flag, {std::to_string(value), std::string("--") + flag});
+  };
+  query.request.erase(kMaxGpusFlag);
+  query.request.erase("global-batch-tokens");
+  set("gpus", gpus);
+  set("global-batch", plan_->resolved.request.job.global_batch);
+  set_plan(query, candidate.plan);
   query.follows_best = false;
   last_changed_.clear();
   push(std::move(query), {});
@@ -198,22 +226,35 @@ void PlanningSession::refresh() {
 void PlanningSession::resolve_request() {
   resolved_.reset();
   request_error_.reset();
-  Result<cli::ResolvedRequest> resolved = cli::resolve(query().request);
+  Result<cli::ResolvedRequest> resolved = cli::resolve_search(query().request);
   if (!resolved) {
     request_error_ = resolved.error();
     return;
   }
   resolved_ = *std::move(resolved);
-  // Locked flags constrain the search, too; an error in them is reported as the plan's.
+  // Locked flags constrain the search, too; an error in them is reported as the plan's, unless it
+  // is that the search must not use them.
   const cli::Settings all = search_flags(query());
-  if (const Result<PlanConstraints> pinned = cli::constraints_of(all)) {
+  const Result<PlanConstraints> pinned = cli::search_constraints_of(all);
+  if (pinned) {
     resolved_->request.constraints = *pinned;
+  } else if (cli::constraints_of(all)) {
+    resolved_.reset();
+    request_error_ = pinned.error();
   }
+}
+
+PrecisionRecipe PlanningSession::recipe() const {
+  EXPECTS(resolved_, "a request without an error");
+  const bool chosen = !resolved_->request.recipes.empty() && space_ && !space_is_stale();
+  return (chosen ? space_->resolved : *resolved_).request.job.precision;
 }
 
 Result<PlanRequest> PlanningSession::request_of_plan(const Query& query) const {
   if (!resolved_) return *request_error_;
   PlanRequest request = resolved_->request;
+  request.job.precision = recipe();
+  request.recipes.clear();
   if (const cli::Setting* gpus = query.plan.find("gpus")) {
     const Result<int> count = parse_int(gpus->value, gpus->where);
     if (!count) return count.error();
@@ -326,6 +367,9 @@ std::string PlanningSession::command_of_plan() const {
     all.erase(kMaxGpusFlag);
     all.set("global-batch", {std::to_string(request->job.global_batch), "--global-batch"});
     all.erase("global-batch-tokens");
+  }
+  if (request && !resolved_->request.recipes.empty()) {
+    all.set("precision", {request->job.precision.name, "--precision"});
   }
   if (request) {
     plan = edit_keeping_gpus(

@@ -33,6 +33,8 @@ class PlanningSession : public QObject {
   void lock(const std::string& flag, bool locked);
   /// Loads a plan; the search is not affected.
   void load_plan(const ParallelPlan& plan);
+  /// Loads a plan of the same job, with the same global batch, on another number of GPUs.
+  void load_scaled(int gpus, const Candidate& candidate);
   /// The plan is the best one from now on.
   void follow_best();
   /// Ends the current edit: the next one is a separate undo step.
@@ -52,6 +54,9 @@ class PlanningSession : public QObject {
   /// The request of the query; empty if there is a request_error().
   [[nodiscard]] const std::optional<cli::ResolvedRequest>& resolved() const { return resolved_; }
   [[nodiscard]] const std::optional<Error>& request_error() const { return request_error_; }
+  /// The recipe of precision that plans are priced with: with `--precision FORMAT:any` the one the
+  /// search chose, once it is known. Needs resolved().
+  [[nodiscard]] PrecisionRecipe recipe() const;
   /// Why the plan flags are no valid plan.
   [[nodiscard]] const std::optional<Error>& plan_error() const { return plan_error_; }
   /// Why the search failed.

@@ -22,6 +22,7 @@
 #include "gui/app/screenshots.hpp"
 #include "gui/app/session_io.hpp"
 #include "gui/views/answer_view.hpp"
+#include "gui/views/scaling_view.hpp"
 #include "tests/gui/window_test_fixture.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -199,6 +200,19 @@ TEST_CASE("the copied command reproduces the current plan") {
   const std::string command = QGuiApplication::clipboard()->text().toStdString();
   CHECK(command == fixture.window->session().command_of_plan());
   CHECK(lacks(command, "--microbatch 2") == "");
+}
+
+TEST_CASE("a point of the scaling curve opens its plan") {
+  const WindowFixture fixture;
+  auto* scaling = fixture.window->findChild<gui::ScalingView*>();
+  REQUIRE(scaling != nullptr);
+  const ParallelPlan plan = fixture.window->session().plan()->candidate.plan;
+  Candidate half = fixture.window->session().plan()->candidate;
+  half.plan.dp /= 2;
+  half.plan.shard_group = half.plan.dp;
+  Q_EMIT scaling->chosen(static_cast<int>(plan.gpus() / 2), half);
+  CHECK_FALSE(fixture.window->session().plan_error());
+  CHECK(fixture.window->session().plan()->candidate.plan.gpus() == plan.gpus() / 2);
 }
 
 TEST_CASE("text answers stay legible when the theme changes") {

@@ -187,6 +187,97 @@ TEST_CASE("with an upper limit of GPUs the plan keeps the number that was found"
   CHECK(lacks(session.command_of_plan(), "--max-gpus") != "");
 }
 
+TEST_CASE("a search over states of precision prices plans with the recipe that it chose") {
+  const cli::Settings flags = settings({{"model", "gpt2"},
+                                        {"gpus", "8"},
+                                        {"global-batch", "64"},
+                                        {"precision", "bf16:any"},
+                                        {"prefer", "fastest"}});
+  const SearchResult choice = optimize(cli::resolve_search(flags)->request).value();
+  const std::string chosen = choice.request.job.precision.name;
+  REQUIRE(chosen != "bf16:adam-fp32-master");  // the default
+  PlanningSession session;
+  session.reset(gui::query_of(flags));
+  CHECK_FALSE(session.request_error());
+  wait_for_search(session);
+  REQUIRE(session.plan());
+  const auto recipe_of_plan = [&] { return session.plan()->resolved.request.job.precision.name; };
+  CHECK(recipe_of_plan() == chosen);
+  CHECK(session.plan()->candidate.plan == choice.report.winner()->plan);
+  session.set_plan_flag("tp", "2");
+  CHECK_FALSE(session.plan_error());
+  CHECK(recipe_of_plan() == chosen);
+  CHECK(lacks(session.command_of_plan(), "--precision " + chosen) == "");
+  CHECK(lacks(session.command_of_search(), "--precision bf16:any") == "");
+  // A plan that was edited during the search gets the recipe once that is known.
+  PlanningSession edited;
+  edited.reset(gui::query_of(flags));
+  edited.set_plan_flag("tp", "2");
+  wait_for_search(edited);
+  REQUIRE(edited.plan());
+  CHECK(edited.plan()->resolved.request.job.precision.name == chosen);
+}
+
+TEST_CASE("a search uses no axis or technique that the request forbids or does not allow") {
+  PlanningSession session;
+  session.reset(small_query());
+  session.set_request_flag("forbid", "zero");
+  wait_for_search(session);
+  REQUIRE(session.space());
+  for (const Candidate& each : session.space()->report.candidates) {
+    CHECK(each.plan.zero == 0);
+  }
+  session.set_request_flag("forbid", "");
+  session.set_request_flag("allow", "pp");
+  wait_for_search(session);
+  REQUIRE(session.plan());
+  CHECK(session.plan()->candidate.plan.pp == 8);
+  // A lock on what is forbidden is reported, not ignored.
+  session.set_request_flag("allow", "");
+  session.set_plan_flag("tp", "4");
+  session.lock("tp", true);
+  session.set_request_flag("forbid", "tp");
+  REQUIRE(session.request_error());
+  CHECK(lacks(session.request_error()->message(), "--forbid") == "");
+  session.lock("tp", false);
+  CHECK_FALSE(session.request_error());
+}
+
+TEST_CASE("of two flags that exclude each other the one set last holds") {
+  PlanningSession session;
+  gui::Query query = small_query();
+  query.request.erase("global-batch");
+  query.request.set("global-batch-tokens", {"65536", "--global-batch-tokens"});
+  session.reset(query);
+  session.set_request_flag("global-batch", "32");
+  session.set_request_flag("max-gpus", "4");
+  CHECK_FALSE(session.request_error());
+  CHECK_FALSE(session.query().request.has("global-batch-tokens"));
+  CHECK_FALSE(session.query().request.has("gpus"));
+  session.set_request_flag("gpus", "2");
+  CHECK_FALSE(session.query().request.has("max-gpus"));
+  session.undo();
+  CHECK(value(session.query().request, "max-gpus") == "4");
+}
+
+TEST_CASE("a plan of the scaling curve is loaded with its number of GPUs and the same batch") {
+  PlanningSession session;
+  session.reset(gui::query_of(settings({{"model", "gpt2"}, {"gpus", "8"}})));
+  wait_for_search(session);
+  const std::int64_t batch = session.plan()->resolved.request.job.global_batch;
+  PlanRequest two = session.plan()->resolved.request;
+  two.cluster = *two.cluster.resized(2);
+  const Candidate best = *optimize(two)->report.winner();
+  session.load_scaled(2, best);
+  CHECK_FALSE(session.plan_error());
+  CHECK(session.plan()->candidate.plan == best.plan);
+  CHECK(session.plan()->resolved.request.job.global_batch == batch);
+  CHECK(value(session.query().request, "gpus") == "2");
+  session.undo();
+  CHECK(value(session.query().request, "gpus") == "8");
+  CHECK(session.query().follows_best);
+}
+
 TEST_CASE("a number of GPUs that is not a number is an error of the plan") {
   PlanningSession session;
   gui::Query query = small_query();
