@@ -114,13 +114,13 @@ void ErrorLabel::show_error(const QString& text) {
 }
 
 void ErrorLabel::changeEvent(QEvent* event) {
-  if (event->type() == QEvent::ApplicationPaletteChange) paint_in_palette();
+  if (event->type() == QEvent::PaletteChange) paint_in_palette();
   QLabel::changeEvent(event);
 }
 
 void ErrorLabel::paint_in_palette() {
-  QPalette own = QApplication::palette();
-  own.setColor(QPalette::WindowText, error_colour(own));
+  QPalette own;  // of this role alone: the others follow the theme
+  own.setColor(QPalette::WindowText, error_colour(QApplication::palette()));
   setPalette(own);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "cli/flags/table.hpp"
 #include "core/model/model_io.hpp"
@@ -37,11 +38,40 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {"calibration", "Calibration", true},
                                  {"objective", "Objective", false, "Goal"},
                                  {"prefer", "Prefer"},
-                                 {"critical-batch", "Critical batch"},
+                                 {"allow", "Allow only"},
+                                 {"forbid", "Forbid"},
+                                 {"exhaustive", "Exhaustive"},
+                                 {"critical-batch", "Critical batch", false, "Training run"},
                                  {"mtbf", "Node MTBF"},
                                  {"checkpoint-bandwidth", "Checkpoint bandwidth"},
                                  {"restart-time", "Restart time"},
                                  {"goodput-from", "Goodput from", true}};
+
+/// Formats, formats with any recipe of states that a framework has, and recipes.
+QStringList precision_choices() {
+  QStringList formats, any, recipes;
+  for (const PrecisionRecipe& recipe : precision_recipes()) {
+    const QString name = qt_text(recipe.name);
+    const QString format = name.section(QLatin1Char(':'), 0, 0);
+    if (!formats.contains(format)) formats << format;
+    if (name != format) recipes << name;
+  }
+  for (const Framework& framework : frameworks()) {
+    for (const QString& format : formats) {
+      const QString choice = format + QStringLiteral(":any");
+      const auto of_format = [&](std::string_view name) {
+        return qt_text(name).startsWith(format + QLatin1Char(':'));
+      };
+      if (std::ranges::count_if(framework.state_recipes, of_format) > 1 && !any.contains(choice)) {
+        any << choice;
+      }
+    }
+  }
+  return formats + any + recipes;
+}
+
+/// A list of names is typed: a choice would replace it.
+bool takes_a_list(const std::string& flag) { return flag == "allow" || flag == "forbid"; }
 
 QStringList choices_of(const std::string& flag) {
   QStringList out;
@@ -51,12 +81,11 @@ QStringList choices_of(const std::string& flag) {
     for (const std::string& name : cluster_catalog()) out << qt_text(name);
     out << QStringLiteral("this-machine");
   } else if (flag == "precision") {
-    out << QStringLiteral("bf16") << QStringLiteral("fp16") << QStringLiteral("fp8")
-        << QStringLiteral("fp32");
-    for (const PrecisionRecipe& recipe : precision_recipes()) out << qt_text(recipe.name);
-  } else if (flag == "flash-attention") {
+    return precision_choices();
+  } else if (flag == "flash-attention" || flag == "exhaustive") {
     out << QStringLiteral("true") << QStringLiteral("false");
-  } else if (const cli::Flag* known = cli::find_flag(flag); !known->choices.empty()) {
+  } else if (const cli::Flag* known = cli::find_flag(flag);
+             !known->choices.empty() && !takes_a_list(flag)) {
     out = qt_text(known->choices).split(QLatin1Char(' '));
   }
   return out;
@@ -68,7 +97,12 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "seq") return qt_text(grouped(r.job.sequence));
   if (flag == "global-batch") return qt_text(grouped(r.job.global_batch));
   if (flag == "precision") return qt_text(r.job.precision.name);
-  if (flag == "flash-attention") return QStringLiteral("true");
+  if (flag == "flash-attention") {
+    return r.job.flash_attention ? QStringLiteral("true") : QStringLiteral("false");
+  }
+  if (flag == "exhaustive") return QStringLiteral("false");
+  if (flag == "allow") return QStringLiteral("all, or e.g. tp,dp");
+  if (flag == "forbid") return QStringLiteral("nothing, or e.g. pp,offload");
   if (flag == "expert-imbalance") return qt_text(fmt::format("{}", r.job.expert_imbalance));
   if (flag == "document-lengths") return QStringLiteral("e.g. lognormal:2000:1.2");
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);

@@ -2,6 +2,8 @@
 #include <QSignalSpy>
 #include <QTest>
 
+#include "core/plan/job.hpp"
+#include "gui/canvas/theme.hpp"
 #include "gui/query/job_panel.hpp"
 #include "gui/query/plan_controls.hpp"
 #include "gui/views/summary_card.hpp"
@@ -50,7 +52,7 @@ TEST_CASE("every flag of a job and of a plan has an entry with help") {
     const std::string name(flag.name);
     if ((flag.groups & cli::kLayout) != 0) {
       REQUIRE(panels.controls.control(name) != nullptr);
-    } else if ((flag.groups & cli::kJob) != 0) {
+    } else if ((flag.groups & (cli::kJob | cli::kSearch)) != 0) {
       const gui::FlagEntry* entry = panels.job.field(name);
       if (name == "global-batch-tokens") continue;  // another unit of the batch size
       REQUIRE(entry != nullptr);
@@ -76,6 +78,48 @@ TEST_CASE("a typed value changes the request, and an empty entry shows its defau
   QTest::keyClick(&sequence.entry(), Qt::Key_Backspace);
   type(sequence.entry(), " ");
   CHECK_FALSE(panels.session.request_error());
+}
+
+TEST_CASE("the default of flash attention is that of the framework and the GPU") {
+  Panels panels;
+  gui::FlagEntry& flash = *panels.job.field("flash-attention");
+  for (const auto& [cluster, has] : {std::pair("dgx-h100", true), std::pair("dgx-v100", false)}) {
+    panels.session.set_request_flag("cluster", cluster);
+    REQUIRE(panels.session.resolved());
+    CHECK(panels.session.resolved()->request.job.flash_attention == has);
+    CHECK(flash.entry().placeholderText() == (has ? "true" : "false"));
+  }
+}
+
+TEST_CASE("the precisions offered are valid, and searches over states are among them") {
+  Panels panels;
+  const auto* list = panels.job.field("precision")->findChild<QComboBox*>();
+  REQUIRE(list != nullptr);
+  for (const char* expected : {"bf16", "fp8", "mxfp8", "nvfp4", "fp64", "bf16:any", "fp8:any"}) {
+    CAPTURE(expected);
+    CHECK(list->findText(expected) >= 0);
+  }
+  for (int i = 0; i < list->count(); ++i) {
+    CAPTURE(list->itemText(i).toStdString());
+    CHECK(list->findText(list->itemText(i)) == i);  // once
+    if (!list->itemText(i).endsWith(":any")) {
+      CHECK(find_precision(list->itemText(i).toStdString()).ok());
+    }
+  }
+}
+
+TEST_CASE("errors follow a change of the theme") {
+  Panels panels;
+  type(panels.job.field("gpus")->entry(), "13");
+  QTest::keyClick(&panels.job.field("gpus")->entry(), Qt::Key_Return);
+  const auto* error = panels.job.field("gpus")->findChild<gui::ErrorLabel*>();
+  REQUIRE(error != nullptr);
+  for (const gui::Theme theme : {gui::Theme::dark, gui::Theme::light}) {
+    gui::apply_theme(*qApp, theme);
+    QApplication::processEvents();
+    CHECK(error->palette().color(QPalette::WindowText) ==
+          gui::error_colour(QApplication::palette()));
+  }
 }
 
 TEST_CASE("an invalid entry has an error and a visible border") {
@@ -115,6 +159,7 @@ TEST_CASE("any number can be typed, and an illegal one shows the reason next to 
   // A violated rule of another flag is shown at the control edited last.
   type(panels.control("microbatch").entry(), "7");
   CHECK_FALSE(panels.control("microbatch").reason().isEmpty());
+  CHECK_FALSE(panels.control("microbatch").reason().startsWith("--"));  // it is at its control
 }
 
 TEST_CASE("the lock keeps a value, and the Best button loads the winner") {
