@@ -19,6 +19,7 @@ namespace {
 constexpr int kTiles = 6;
 constexpr int kGap = 6;
 constexpr int kPadding = 8;
+constexpr double kSmallest = 0.8;  ///< of a line's size, before words that are too wide are elided
 
 QFont scaled(QFont font, double by, bool bold) {
   font.setPointSizeF(font.pointSizeF() * by);
@@ -103,7 +104,10 @@ void SummaryCard::draw_tile(QPainter& painter, int index) const {
   painter.setBrush(palette().color(QPalette::Base));
   painter.drawRoundedRect(box, 5, 5);
   const QRect inner = box.adjusted(kPadding, kPadding / 2, -kPadding / 2, -kPadding / 2);
-  const auto line = [&](const QFont& font, const QColor& pen, int top, const std::string& words) {
+  const auto line = [&](QFont font, const QColor& pen, int top, const std::string& words) {
+    const double wanted = QFontMetricsF(font).horizontalAdvance(qt_text(words));
+    const double by = std::clamp(inner.width() / std::max(1.0, wanted), kSmallest, 1.0);
+    if (by < 1) font.setPointSizeF(font.pointSizeF() * by);
     painter.setFont(font);
     painter.setPen(pen);
     const QFontMetrics metrics(font);
