@@ -253,11 +253,12 @@ void Window::build_docks() {
   add_plan_view<StepView>(tr("Step"));
   add_plan_view<TimelineView>(tr("Timeline"));
   add_plan_view<TopologyView>(tr("Topology"));
-  auto* scaling = new ScalingView(this);
-  connect(scaling, &ScalingView::chosen, &session_, &PlanningSession::load_scaled);
+  scaling_ = new ScalingView(this);
+  connect(scaling_, &ScalingView::busy_changed, this, &Window::update_progress);
+  connect(scaling_, &ScalingView::chosen, &session_, &PlanningSession::load_scaled);
   add_view(
-      tr("Scaling"), scaling, [this, scaling] { scaling->show_plan(session_.plan()); }, true)
-      .overlay = new StaleOverlay(*scaling);
+      tr("Scaling"), scaling_, [this] { scaling_->show_plan(session_.plan()); }, true)
+      .overlay = new StaleOverlay(*scaling_);
   explanation_ = new AnswerView(
       tr("Explanation"), tr("Explain"),
       tr("Explain (Y) shows the steps from one GPU to the best plan, one technique at a time, and "

@@ -26,6 +26,7 @@ namespace echelon::gui {
 
 class CandidatesView;
 class RunView;
+class ScalingView;
 class StaleOverlay;
 class Welcome;
 
@@ -152,6 +153,7 @@ class Window : public QMainWindow {
   QTabWidget* space_tabs_ = nullptr;
   AnswerView* explanation_ = nullptr;
   AnswerView* sensitivity_ = nullptr;
+  ScalingView* scaling_ = nullptr;
   CandidatesView* candidates_ = nullptr;
   RunView* run_ = nullptr;
   std::vector<ViewEntry> views_;

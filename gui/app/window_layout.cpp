@@ -118,6 +118,7 @@ void Window::closeEvent(QCloseEvent* event) {
   stored.setValue(QStringLiteral("geometry"), saveGeometry());
   stored.setValue(QStringLiteral("layout"), saveState(kLayoutVersion));
   stored.setValue(QStringLiteral("colours"), theme_name(theme_));
+  stop_all();  // at once, so that no search waits for the end of another
   QMainWindow::closeEvent(event);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gui/app/window.hpp"
+#include "gui/views/scaling_view.hpp"
 
 namespace echelon::gui {
 
@@ -142,7 +143,9 @@ void Window::stop_all() {
   session_.cancel_search();
   explanation_->cancel();
   sensitivity_->cancel();
+  scaling_->cancel();
   writer_.cancel();
+  update_progress();
   QWidget* focused = QApplication::focusWidget();
   if (job_panel_->isAncestorOf(focused) || controls_->isAncestorOf(focused)) focus_views();
 }

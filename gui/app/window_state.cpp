@@ -7,6 +7,7 @@
 #include "gui/app/window.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/stale_overlay.hpp"
+#include "gui/views/scaling_view.hpp"
 #include "report/format.hpp"
 
 namespace echelon::gui {
@@ -105,7 +106,8 @@ void Window::update_progress() {
   if (!writer_.busy()) write_progress_->setValue(0);
   // While there is nothing to stop, the views receive the key.
   if (QAction* stop = action(tr("Stop"))) {
-    stop->setEnabled(busy || explanation_->busy() || sensitivity_->busy() || writer_.busy());
+    stop->setEnabled(busy || explanation_->busy() || sensitivity_->busy() ||
+                     scaling_->searching() || writer_.busy());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "gui/session/planning_session.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -246,8 +247,12 @@ void PlanningSession::resolve_request() {
 
 PrecisionRecipe PlanningSession::recipe() const {
   EXPECTS(resolved_, "a request without an error");
-  const bool chosen = !resolved_->request.recipes.empty() && space_ && !space_is_stale();
-  return (chosen ? space_->resolved : *resolved_).request.job.precision;
+  const std::vector<PrecisionRecipe>& offered = resolved_->request.recipes;
+  const PrecisionRecipe& own = resolved_->request.job.precision;
+  if (offered.empty() || !space_) return own;
+  const PrecisionRecipe& chosen = space_->resolved.request.job.precision;
+  return std::ranges::find(offered, chosen.name, &PrecisionRecipe::name) != offered.end() ? chosen
+                                                                                          : own;
 }
 
 Result<PlanRequest> PlanningSession::request_of_plan(const Query& query) const {

@@ -54,8 +54,8 @@ class PlanningSession : public QObject {
   /// The request of the query; empty if there is a request_error().
   [[nodiscard]] const std::optional<cli::ResolvedRequest>& resolved() const { return resolved_; }
   [[nodiscard]] const std::optional<Error>& request_error() const { return request_error_; }
-  /// The recipe of precision that plans are priced with: with `--precision FORMAT:any` the one the
-  /// search chose, once it is known. Needs resolved().
+  /// The recipe of precision that plans are priced with: with `--precision FORMAT:any` the one that
+  /// the last search chose. Needs resolved().
   [[nodiscard]] PrecisionRecipe recipe() const;
   /// Why the plan flags are no valid plan.
   [[nodiscard]] const std::optional<Error>& plan_error() const { return plan_error_; }

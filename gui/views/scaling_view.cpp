@@ -105,6 +105,7 @@ ScalingView::ScalingView(QWidget* parent)
   rest_.setInterval(kPauseBeforeScaling);
   connect(&rest_, &QTimer::timeout, this, &ScalingView::search);
   connect(&stop_, &QPushButton::clicked, this, &ScalingView::cancel);
+  connect(&search_, &Worker::finished, this, &ScalingView::busy_changed);
   connect(&search_, &Worker::progressed, this,
           [this](double share) { progress_.setValue(static_cast<int>(100 * share)); });
   end_search();
@@ -152,6 +153,7 @@ void ScalingView::search() {
           Q_EMIT finished();
         });
       });
+  Q_EMIT busy_changed();
   update();
 }
 

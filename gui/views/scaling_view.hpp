@@ -39,6 +39,7 @@ class ScalingView : public PaintedView {
   void cancel();
 
  Q_SIGNALS:
+  void busy_changed();  ///< searching() changed
   void chosen(int gpus, const echelon::Candidate& best);
   void finished();  ///< all numbers of GPUs are searched
 

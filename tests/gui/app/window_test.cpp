@@ -215,6 +215,23 @@ TEST_CASE("a point of the scaling curve opens its plan") {
   CHECK(fixture.window->session().plan()->candidate.plan.gpus() == plan.gpus() / 2);
 }
 
+TEST_CASE("Esc and closing the window stop the scaling curve, too") {
+  const WindowFixture fixture;
+  auto* scaling = fixture.window->findChild<gui::ScalingView*>();
+  for (const bool close : {false, true}) {
+    fixture.window->session().set_plan_flag("microbatch", close ? "2" : "1");
+    fixture.window->raise_view("Scaling");
+    REQUIRE(QTest::qWaitFor([&] { return scaling->searching(); }, 10'000));
+    if (close) {
+      fixture.window->close();
+    } else {
+      CHECK(fixture.window->action("Stop")->isEnabled());
+      fixture.press("Stop");
+    }
+    CHECK_FALSE(scaling->searching());
+  }
+}
+
 TEST_CASE("text answers stay legible when the theme changes") {
   gui::AnswerView view("Answer", "Ask", "Ask");
   view.resize(400, 300);
