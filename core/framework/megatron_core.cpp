@@ -65,6 +65,8 @@ constexpr std::array kMegatronCoreDefaults = {
         .zero = 1},
 };
 
+constexpr bool by_muon(const PrecisionRecipe& precision) { return precision.muon; }
+
 constexpr std::array kMegatronCoreRules = {
     FrameworkRule{
         RulePart::degrees,
@@ -122,6 +124,21 @@ constexpr std::array kMegatronCoreRules = {
                   [](const PrecisionRecipe& r) {
                     return r.primary_weights && r.scaling != Fp8Scaling::delayed;
                   }},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) { return p.zero >= 2; },
+                  "Muon under FSDP (ZeRO-2 and 3)",
+                  "Megatron-LM d98e8a64, megatron/training/arguments.py:1740", by_muon},
+    FrameworkRule{
+        RulePart::sharding,
+        [](const ModelSpec&, const ParallelPlan& p) { return p.zero == 1 && p.instances() > 1; },
+        "Muon whose states are sharded over a part of the data-parallel ranks",
+        "Megatron-LM d98e8a64, megatron/core/optimizer/__init__.py:841", by_muon},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) { return p.offload_optimizer > 0; },
+                  "offload of Muon's states",
+                  "Megatron-LM d98e8a64, megatron/core/optimizer/optimizer_config.py:436, "
+                  "and megatron/training/arguments.py:1885",
+                  by_muon},
     FrameworkRule{RulePart::recomputation,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.overlap_ep && p.recompute == Recompute::full;

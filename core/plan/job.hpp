@@ -67,6 +67,7 @@ struct PrecisionRecipe {
   double fp8_input = 1;         ///< an element of a GEMM's input kept in fp8, with its scales
   int expert_rows = 1;          ///< rows of an expert are padded to a multiple of this
   double cast = kDelayedCast;   ///< HBM bytes per element of a GEMM's input that is quantised
+  bool muon = false;            ///< Muon updates the matrices; Adam, if not
   bool primary_weights = false;  ///< weights of layers are kept in fp8 alone (--fp8-param-gather)
   double least_capability = 0;   ///< of the GPU, whose tensor cores take the format
   /// Moments or weights that only an optimizer that shards its states keeps so narrow. Source:

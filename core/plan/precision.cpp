@@ -174,7 +174,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .master = 4,
        .moments = 4,
        .gathered_weight = 2,
-       .reduced_gradient = 4},
+       .reduced_gradient = 4,
+       .muon = true},
       {.name = "bf16:textbook",
        .source = "the smallest count in lecture notes: bf16 weights and gradients, fp32 moments, "
                  "no master copy (2 + 2 + 8)",
@@ -320,7 +321,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kBlockwiseInput,
        .expert_rows = 16,
        .cast = kTileCast,
-       .primary_weights = true},
+       .primary_weights = true,
+       .needs_distributed_optimizer = true},
       {.name = "fp8:blockwise",
        .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
                  "copies, bf16 gradients (Megatron-Bridge 067f987d, training/mixed_precision.py: "
@@ -378,6 +380,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kMxInput,
        .expert_rows = 32,
        .cast = kMxfp8Cast,
+       .muon = true,
        .least_capability = kBlackwell},
       {.name = "fp32",
        .source = "Megatron Core user guide, Distributed Optimizer: fp32 parameters and gradients "

@@ -222,6 +222,34 @@ TEST_CASE("fp8 primary weights stay with an optimizer on the GPU, but for delaye
   CHECK(offloaded("fp8:bf16-gradients").find("arguments.py:1195") != std::string::npos);
 }
 
+TEST_CASE("Megatron-LM's Muon shards whole layers of states over all ranks, on the GPU") {
+  const auto refusal = [](const char* precision, int zero, int group, double offload) {
+    PlanRequest r = request_for("7b", "dgx-b200", 64);
+    r.job.precision = find_precision(precision).value();
+    ParallelPlan plan = degrees(1, 1, 1, 1, zero);
+    plan.dp = 64;
+    plan.shard_group = group;
+    plan.layers_per_stage = {32};
+    plan.recompute_layers = {0};
+    plan.offload_optimizer = offload;
+    const auto broken = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return broken ? broken->detail : "";
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  for (const char* muon : {"bf16:muon", "mxfp8:muon"}) {
+    INFO(muon);
+    CHECK(refusal(muon, 0, 1, 0) == "");
+    CHECK(refusal(muon, 1, 64, 0) == "");
+    CHECK(has(refusal(muon, 1, 8, 0), "Muon whose states are sharded over a part"));
+    CHECK(has(refusal(muon, 3, 64, 0), "Muon under FSDP"));
+    CHECK(has(refusal(muon, 1, 64, 1), "offload of Muon's states"));
+  }
+  CHECK(refusal("bf16", 3, 64, 0) == "");
+  CHECK(has(refusal("fp8:deepseek-v3", 0, 1, 0), "without its distributed optimizer"));
+}
+
 TEST_CASE("experts with tensor parallelism need sequence parallelism, whatever ep is") {
   // Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
   ParallelPlan plan = degrees(2, 1, 1, 2, 1);
