@@ -11,6 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/plan/plan_file.hpp"
 #include "interop/configs/export.hpp"
+#include "interop/configs/precisions.hpp"
 #include "planner/explain/plan_detail.hpp"
 #include "planner/search/optimize.hpp"
 #include "planner/space/constraints_of_plan.hpp"
@@ -127,16 +128,13 @@ std::optional<std::pair<Candidate, Exported>> nearest(const ConfigFormat& format
   return std::nullopt;
 }
 
-/// A precision that the format spells, where it does not spell the plan's.
+/// The nearest precision that the format spells, where it does not spell the plan's.
 void spell_precision(const ConfigFormat& format, PlanRequest& request) {
   const ConfigRow* row = row_of(format, &RunConfig::precision);
   if (row == nullptr || row->cases.empty()) return;
-  const auto same = [&](const ConfigCase& each) {
-    return each.value == request.job.precision.name;
-  };
-  if (std::ranges::any_of(row->cases, same)) return;
-  const Result<PrecisionRecipe> usual = find_precision(row->cases.front().value);
-  if (usual) request.job.precision = *usual;
+  const Result<PrecisionRecipe> spelled =
+      find_precision(nearest_precision(row->cases, request.job.precision).value);
+  if (spelled) request.job.precision = *spelled;
 }
 
 Result<CommandResult> finish(const CommandContext& context, std::string text,

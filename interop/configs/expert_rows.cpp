@@ -113,8 +113,8 @@ ConfigRow graphs_row(const ExpertKeys& keys) {
     if (config.plan.cuda_graphs == CudaGraphs::none) return;
     const auto written =
         std::ranges::find(self.cases, text_of(self.field, config), &ConfigCase::value);
-    for (const auto& [key, value, quotes, only_written] : written->settings) {
-      out.set(key, scalar(std::string(value)));
+    for (const ConfigSetting& setting : written->settings) {
+      out.set(setting.key, scalar(std::string(setting.value)));
     }
     if (config.plan.cuda_graphs == CudaGraphs::full_iteration) return;
     ConfigValue scope;

@@ -8,18 +8,27 @@
 
 #include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
+#include "interop/configs/precisions.hpp"
 
 namespace echelon {
 
 namespace {
 
-/// Of cases with the field's value the first is written.
-void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+/// Of cases with the field's value the first is written; of precisions else the nearest.
+const ConfigCase* written_case(const ConfigRow& row, const RunConfig& config) {
   const std::string value = text_of(row.field, config);
   const auto at = std::ranges::find(row.cases, value, &ConfigCase::value);
-  if (at == row.cases.end()) return;  // the comparison finds it
-  for (const ConfigSetting& setting : at->settings) {
-    const std::string text(setting.value == "*" ? "hybrid" : setting.value);
+  if (at != row.cases.end()) return &*at;
+  const Result<PrecisionRecipe> precision = find_precision(config.precision);
+  const bool of_precision = row.field == ConfigField{&RunConfig::precision} && precision.ok();
+  return of_precision ? &nearest_precision(row.cases, *precision) : nullptr;
+}
+
+void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ConfigCase* written = written_case(row, config);
+  if (written == nullptr) return;  // the comparison finds it
+  for (const ConfigSetting& setting : written->settings) {
+    const std::string text(setting.value == "*" ? setting.if_any : setting.value);
     out.set(setting.key, setting.quoted ? quoted(text) : scalar(text));
   }
 }
@@ -71,6 +80,18 @@ std::vector<ConfigField> compared_fields(const ConfigFormat& format, const RunCo
   return fields;
 }
 
+/// What the nearest precision has instead of one that the format has no settings for.
+std::string of_nearest(const ConfigFormat& format, const ConfigField& field,
+                       const RunConfig& config, const RunConfig& written) {
+  const ConfigRow* row = row_of(format, field);
+  if (field != ConfigField{&RunConfig::precision} || row == nullptr) return {};
+  const auto at = std::ranges::find(row->cases, config.precision, &ConfigCase::value);
+  const Result<PrecisionRecipe> wanted = find_precision(config.precision);
+  const Result<PrecisionRecipe> run = find_precision(written.precision);
+  if (row->cases.empty() || at != row->cases.end() || !wanted || !run) return {};
+  return precision_difference(*run, *wanted);
+}
+
 /// What was written, as the target reads it.
 std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& config,
                                   const ConfigDocument& document) {
@@ -89,8 +110,8 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   for (const ConfigField& field : compared_fields(format, config)) {
     if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
     const bool known = is_of_model(field) || read->knows(field);
-    lost.push_back(
-        {field, text_of(field, config), known ? text_of(field, read->config) : "nothing"});
+    lost.push_back({field, text_of(field, config), known ? text_of(field, read->config) : "nothing",
+                    of_nearest(format, field, config, read->config)});
   }
   return lost;
 }

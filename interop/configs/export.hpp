@@ -14,6 +14,8 @@ struct Inexpressible {
   ConfigField field;
   std::string wanted;   ///< value of the plan
   std::string instead;  ///< what the written configuration would run
+  /// Of a value that the format has no settings for: what the nearest, `instead`, has instead.
+  std::string nearest{};
 };
 
 struct ExportedConfig {

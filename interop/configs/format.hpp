@@ -61,6 +61,8 @@ struct ConfigSetting {
   std::string_view value;  ///< "*": any, when read
   bool quoted = false;     ///< written as a string: "2"
   bool only_written = false;
+  std::string_view if_any = "hybrid";  ///< what is written for "*"
+  std::size_t weight = 1;  ///< of the cases that are met, the one of the largest sum is read
 };
 
 /// One value of a field and the settings that stand for it. No settings: the value where none of

@@ -57,8 +57,8 @@ MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading) {
     for (const ConfigSetting& setting : each.settings) {
       const ConfigEntry* entry = reading.find(setting.key);
       if (setting.only_written) continue;
-      ++asked;
-      if (matches(entry, setting)) ++met;
+      asked += setting.weight;
+      if (matches(entry, setting)) met += setting.weight;
       if (entry != nullptr && !matches(entry, setting) && !is_off(*entry)) stray = entry;
     }
     if (each.settings.empty() && none == nullptr) none = &each;

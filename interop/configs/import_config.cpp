@@ -100,6 +100,34 @@ Status check_spelling(const ConfigFormat& format, const ConfigDocument& document
   return Done{};
 }
 
+/// Settings that stand for other values of the row, and for none of the one that was read:
+/// --optimizer muon of a precision with Adam.
+void add_settings_of_others(const ConfigReading& reading, const ConfigRow& row,
+                            std::string_view value, std::vector<std::string>& out) {
+  if (row.field != ConfigField{&RunConfig::precision}) return;
+  std::set<std::string_view> told;
+  const auto has = [&](const ConfigCase& each, std::string_view key) {
+    return each.value == value && std::ranges::any_of(each.settings, [&](const ConfigSetting& own) {
+             return own.key == key;
+           });
+  };
+  for (const ConfigCase& each : row.cases) {
+    for (const ConfigSetting& setting : each.settings) {
+      const ConfigEntry* entry = reading.find(setting.key);
+      if (entry == nullptr || setting.only_written) continue;
+      const std::string text = lower_case(entry->value.joined());
+      const bool stands_for_it =
+          setting.value == "*" ? each.settings.size() > 1 : text == lower_case(setting.value);
+      if (!stands_for_it || !told.insert(setting.key).second) continue;
+      const bool own =
+          std::ranges::any_of(row.cases, [&](const ConfigCase& c) { return has(c, setting.key); });
+      if (own) continue;
+      out.push_back(fmt::format("{} = {}, which {} {} has not", reading.place(*entry),
+                                printable(text), label_of(row.field), value));
+    }
+  }
+}
+
 /// Settings that the value read from them stands for with another value: --fp8-recipe tensorwise
 /// of a precision with delayed scaling.
 void add_other_settings(const ConfigReading& reading, std::vector<std::string>& out) {
@@ -108,6 +136,7 @@ void add_other_settings(const ConfigReading& reading, std::vector<std::string>& 
     const auto written =
         std::ranges::find(row.cases, text_of(row.field, reading.config), &ConfigCase::value);
     if (written == row.cases.end()) continue;
+    add_settings_of_others(reading, row, written->value, out);
     for (const ConfigSetting& setting : written->settings) {
       const ConfigEntry* entry = reading.find(setting.key);
       if (entry == nullptr || setting.value == "*" || setting.only_written) continue;

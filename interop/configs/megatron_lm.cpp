@@ -69,6 +69,13 @@ MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
   return read_launcher(row, reading);
 }
 
+constexpr std::size_t kDecides = 8;  ///< more than all settings of the states of a precision
+
+/// Read in any format, which changes no price; written as the recipe has it.
+ConfigSetting any_fp8_format(std::string_view written = "hybrid") {
+  return {.key = "fp8-format", .value = "*", .if_any = written, .weight = kDecides};
+}
+
 std::vector<ConfigRow> job_rows() {
   return {
       // Options that only releases before Megatron Core had.
@@ -92,20 +99,37 @@ std::vector<ConfigRow> job_rows() {
                 {"exp-avg-sq-dtype", "bf16"}}},
               {"bf16:adam-bf16-gradients", {{"bf16", "true"}, {"grad-reduce-in-bf16", "true"}}},
               {"bf16:muon", {{"bf16", "true"}, {"optimizer", "muon"}}},
+              {"bf16:muon", {{"bf16", "true"}, {"optimizer", "dist_muon"}}},
+              {"mxfp8:muon",
+               {{"bf16", "true"},
+                any_fp8_format("e4m3"),
+                {"fp8-recipe", "mxfp8"},
+                {"grad-reduce-in-bf16", "true"},
+                {"optimizer", "muon"}}},
+              {"fp8:deepseek-v3",
+               {{"bf16", "true"},
+                any_fp8_format("e4m3"),
+                {"fp8-recipe", "blockwise"},
+                {"fp8-param-gather", "true"},
+                {"use-precision-aware-optimizer", "true", false, true},
+                {"exp-avg-dtype", "bf16"},
+                {"exp-avg-sq-dtype", "bf16"}}},
               {"mxfp8:bf16-gradients",
                {{"bf16", "true"},
-                {"fp8-format", "*"},
+                any_fp8_format("e4m3"),
                 {"fp8-recipe", "mxfp8"},
                 {"fp8-param-gather", "true"},
                 {"grad-reduce-in-bf16", "true"},
                 {"reuse-grad-buf-for-mxfp8-param-ag", "true", false, true}}},
               {"mxfp8:adam-fp32-master",
-               {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-recipe", "mxfp8"}}},
+               {{"bf16", "true"}, any_fp8_format("e4m3"), {"fp8-recipe", "mxfp8"}}},
               {"nvfp4:adam-fp32-master",
-               {{"bf16", "true"}, {"fp4-format", "e2m1"}, {"fp4-recipe", "nvfp4", false, true}}},
+               {{"bf16", "true"},
+                {.key = "fp4-format", .value = "e2m1", .weight = kDecides},
+                {"fp4-recipe", "nvfp4", false, true}}},
               {"fp8:precision-aware",
                {{"bf16", "true"},
-                {"fp8-format", "*"},
+                any_fp8_format(),
                 {"fp8-recipe", "tensorwise"},
                 {"fp8-param-gather", "true"},
                 {"grad-reduce-in-bf16", "true"},
@@ -114,27 +138,27 @@ std::vector<ConfigRow> job_rows() {
                 {"exp-avg-sq-dtype", "bf16"}}},
               {"fp8:bf16-gradients",
                {{"bf16", "true"},
-                {"fp8-format", "*"},
+                any_fp8_format(),
                 {"fp8-recipe", "tensorwise"},
                 {"fp8-param-gather", "true"},
                 {"grad-reduce-in-bf16", "true"}}},
               {"fp8:blockwise",
                {{"bf16", "true"},
-                {"fp8-format", "*"},
+                any_fp8_format(),
                 {"fp8-recipe", "blockwise"},
                 {"grad-reduce-in-bf16", "true"}}},
               {"fp16:adam-fp32-master", {{"fp16", "true"}}},
               // Without a recipe it is delayed scaling; what is written says so.
               {"fp8:primary-weights",
                {{"bf16", "true"},
-                {"fp8-format", "*"},
+                any_fp8_format(),
                 {"fp8-recipe", "delayed"},
                 {"fp8-param-gather", "true"}}},
               {"fp8:primary-weights",
-               {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-param-gather", "true"}}},
+               {{"bf16", "true"}, any_fp8_format(), {"fp8-param-gather", "true"}}},
               {"fp8:adam-fp32-master",
-               {{"bf16", "true"}, {"fp8-format", "*"}, {"fp8-recipe", "delayed"}}},
-              {"fp8:adam-fp32-master", {{"bf16", "true"}, {"fp8-format", "*"}}},
+               {{"bf16", "true"}, any_fp8_format(), {"fp8-recipe", "delayed"}}},
+              {"fp8:adam-fp32-master", {{"bf16", "true"}, any_fp8_format()}},
               {"fp32", {}},
               {"fp32", {{"optimizer", "*"}}}}),
       choice(&RunConfig::flash_attention, {{"false", {{"attention-backend", "unfused"}}},
@@ -214,9 +238,11 @@ std::vector<ConfigRow> plan_rows() {
            {"2", {{"use-custom-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim_grads"}}},
            {"3", {{"use-torch-fsdp2", "true"}}},
            {"1", {{"use-distributed-optimizer", "true"}}},
+           {"1", {{"optimizer", "dist_muon"}}},
            {"1", {{"use-megatron-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim"}}},
            {"0", {}},
-           {"0", {{"data-parallel-sharding-strategy", "no_shard"}}}}),
+           {"0", {{"data-parallel-sharding-strategy", "no_shard"}}},
+           {"0", {{"optimizer", "*"}}}}),
       computed(plan_part<&P::shard_group>, {"num-distributed-optimizer-instances"}, write_instances,
                read_instances),
       computed(plan_part<&P::sequence_parallel>, {"sequence-parallel"}, write_switch,
@@ -286,6 +312,9 @@ ConfigFormat megatron_lm_format() {
                      {"tensor-parallel-num-weight-shards"}};
   format.key_notes = {
       {"yarn-beta-fast", "needs Megatron-LM core 0.19 or newer for YaRN (--yarn-beta-fast …)"},
+      {"optimizer",
+       "needs Megatron-LM core 0.18 or newer for Muon with sharded states or an overlapped "
+       "reduction, and the package emerging-optimizers"},
       {"softmax-type", "needs Transformer Engine 2.8 or newer for attention sinks"}};
   add_rows(format, expert_rows({}));
   return format;

@@ -240,49 +240,6 @@ TEST_CASE("a sequence beyond the model's context is exported with the positions 
   CHECK(lost_text(learned) == "context length 1024 -> 2048; ");
 }
 
-TEST_CASE("every fp8 precision is exported with its recipe, and read back") {
-  const ConfigFormat& format = format_named("megatron-lm");
-  const std::set<std::string> scaled = {"delayed", "tensorwise", "blockwise", "mxfp8"};
-  std::set<std::string> seen;
-  for (const ConfigCase& each : row_of(format, &RunConfig::precision)->cases) {
-    const std::string name(each.value);
-    if (name.find("fp8") == std::string::npos || !seen.insert(name).second) continue;
-    RunConfig run = run_of_model(format, *load_model("llama3-8b"));
-    run.precision = name;
-    run.plan.zero = 1;
-    const ExportedConfig exported = export_config(format, run);
-    CAPTURE(exported.text);
-    CHECK(exported.lost.empty());
-    CHECK(std::ranges::count_if(scaled, [&](const std::string& recipe) {
-            return writes(exported, "fp8-recipe " + recipe);
-          }) == 1);
-    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
-    REQUIRE(back);
-    CHECK(back->config.precision == name);
-  }
-  CHECK(seen.size() >= 7);
-}
-
-TEST_CASE("an fp8 recipe that no precision has is not priced in silence") {
-  const auto read = [](const char* recipe) {
-    const Result<ImportedConfig> run =
-        import_config({{"train.sh",
-                        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 "
-                        "--fp8-format hybrid --fp8-recipe " +
-                            std::string(recipe) + "\n"}},
-                      GivenRun{});
-    REQUIRE(run);
-    CHECK(run->config.precision == "fp8:adam-fp32-master");
-    return run->unpriced;
-  };
-  CHECK(read("delayed").empty());
-  const std::vector<std::string> other = read("tensorwise");
-  REQUIRE(other.size() == 1);
-  CHECK(
-      other.front() ==
-      "train.sh line 1: --fp8-recipe = tensorwise, but delayed, of precision fp8:adam-fp32-master");
-}
-
 TEST_CASE("patterns of layers with experts are written and read") {
   const ConfigFormat& format = format_named("megatron-lm");
   for (const auto& [first, every] :

@@ -1,0 +1,158 @@
+// Precisions in exported and imported configurations: the settings of their states, what differs
+// where a format has none, and what a file says besides those of the precision that is read.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/model/model_io.hpp"
+#include "interop/configs/export.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+const ConfigFormat& precision_format(const char* name) { return **find_config_format(name); }
+
+/// Of Llama 3 8B with ZeRO-1.
+ExportedConfig exported_precision(const char* format, const std::string& precision) {
+  RunConfig run;
+  run.model = *load_model("llama3-8b");
+  run.model_name = run.model.name;
+  run.framework = "megatron-core";
+  run.sequence = 1024;
+  run.global_batch = 64;
+  run.gpus = run.gpus_per_node = 8;
+  run.precision = precision;
+  run.plan.dp = run.plan.shard_group = 8;
+  run.plan.zero = 1;
+  run.plan.layers_per_stage = {run.model.layers};
+  run.plan.recompute_layers = {0};
+  return export_config(precision_format(format), run);
+}
+
+bool states(const ExportedConfig& exported, const std::string& option) {
+  return exported.arguments.find("  --" + option + " \\\n") != std::string::npos ||
+         exported.arguments.find("  --" + option + "\n") != std::string::npos;
+}
+
+TEST_CASE("every fp8 precision is exported with its recipe, and read back") {
+  const ConfigFormat& format = precision_format("megatron-lm");
+  const std::set<std::string> scaled = {"delayed", "tensorwise", "blockwise", "mxfp8"};
+  std::set<std::string> seen;
+  for (const ConfigCase& each : row_of(format, &RunConfig::precision)->cases) {
+    const std::string name(each.value);
+    if (name.find("fp8") == std::string::npos || !seen.insert(name).second) continue;
+    const ExportedConfig exported = exported_precision("megatron-lm", name);
+    CAPTURE(exported.text);
+    CHECK(exported.lost.empty());
+    CHECK(std::ranges::count_if(scaled, [&](const std::string& recipe) {
+            return states(exported, "fp8-recipe " + recipe);
+          }) == 1);
+    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
+    REQUIRE(back);
+    CHECK(back->config.precision == name);
+  }
+  CHECK(seen.size() >= 7);
+}
+
+TEST_CASE("DeepSeek's fp8, mxfp8 with Muon and nvfp4 are exported to Megatron-LM") {
+  const auto exported = [](const char* precision) {
+    ExportedConfig out = exported_precision("megatron-lm", precision);
+    CAPTURE(precision, out.text);
+    CHECK(out.lost.empty());
+    const Result<ImportedConfig> back = import_config({{"run.sh", out.text}}, GivenRun{});
+    REQUIRE(back);
+    CHECK(back->config.precision == precision);
+    CHECK(back->unpriced.empty());
+    return out;
+  };
+  const ExportedConfig deepseek = exported("fp8:deepseek-v3");
+  for (const char* option :
+       {"fp8-format e4m3", "fp8-recipe blockwise", "fp8-param-gather",
+        "use-precision-aware-optimizer", "exp-avg-dtype bf16", "exp-avg-sq-dtype bf16"}) {
+    CHECK(states(deepseek, option));
+  }
+  CHECK_FALSE(states(deepseek, "grad-reduce-in-bf16"));
+  const ExportedConfig muon = exported("mxfp8:muon");
+  for (const char* option :
+       {"fp8-format e4m3", "fp8-recipe mxfp8", "optimizer muon", "grad-reduce-in-bf16"}) {
+    CHECK(states(muon, option));
+  }
+  CHECK_FALSE(states(muon, "fp8-param-gather"));
+  CHECK(muon.text.find("# needs Megatron-LM core 0.18") != std::string::npos);
+  const ExportedConfig nvfp4 = exported("nvfp4:adam-fp32-master");
+  CHECK(states(nvfp4, "fp4-format e2m1"));
+}
+
+TEST_CASE("a precision without settings is refused with the nearest one and what differs") {
+  const auto lost = [](const char* format, const char* precision) {
+    const ExportedConfig out = exported_precision(format, precision);
+    REQUIRE(out.lost.size() == 1);
+    return std::pair(out.lost.front(), out.text);
+  };
+  const auto [narrow, script] = lost("megatron-lm", "bf16:adam-8bit");
+  CHECK(narrow.instead == "bf16:adam-bf16-states");
+  CHECK(narrow.nearest == "moments of 4 instead of 2.03 bytes per parameter");
+  CHECK(script.find("--bf16") != std::string::npos);  // not fp32, as without an option
+  CHECK(lost("deepspeed", "fp8:deepseek-v3").first.instead == "bf16:deepspeed-zero");
+  CHECK(lost("megatron-lm", "fp64").first.instead == "fp32");
+}
+
+TEST_CASE("a setting of another precision is not priced in silence") {
+  const auto unpriced = [](const std::string& options) {
+    const Result<ImportedConfig> run = import_config(
+        {{"train.sh", "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 " + options}},
+        GivenRun{});
+    REQUIRE(run);
+    return fmt::format("{}", fmt::join(run->unpriced, "; "));
+  };
+  CHECK(unpriced("--bf16 --optimizer adam").empty());
+  CHECK(unpriced("--bf16 --fp8-format hybrid --grad-reduce-in-bf16") ==
+        "train.sh line 1: --grad-reduce-in-bf16 = true, which precision fp8:adam-fp32-master has "
+        "not");
+  CHECK(unpriced("--bf16 --fp8-format hybrid --grad-reduce-in-bf16 --exp-avg-dtype bf16 "
+                 "--exp-avg-sq-dtype bf16")
+            .find("--exp-avg-sq-dtype = bf16, which precision fp8:adam-fp32-master has not") !=
+        std::string::npos);
+  CHECK(unpriced("--fp16 --fp8-format hybrid") ==
+        "train.sh line 1: --fp8-format = hybrid, which precision fp16:adam-fp32-master has not");
+  CHECK(unpriced("--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --optimizer muon") ==
+        "train.sh line 1: --optimizer = muon, which precision mxfp8:adam-fp32-master has not");
+}
+
+TEST_CASE("Muon's older spelling shards its states layer by layer") {
+  const Result<ImportedConfig> run = import_config(
+      {{"train.sh",
+        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 --optimizer dist_muon"}},
+      GivenRun{});
+  REQUIRE(run);
+  CHECK(run->config.precision == "bf16:muon");
+  CHECK(run->config.plan.zero == 1);
+}
+
+TEST_CASE("an fp8 recipe that no precision has is not priced in silence") {
+  const auto read = [](const char* recipe) {
+    const Result<ImportedConfig> run =
+        import_config({{"train.sh",
+                        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 "
+                        "--fp8-format hybrid --fp8-recipe " +
+                            std::string(recipe) + "\n"}},
+                      GivenRun{});
+    REQUIRE(run);
+    CHECK(run->config.precision == "fp8:adam-fp32-master");
+    return run->unpriced;
+  };
+  CHECK(read("delayed").empty());
+  const std::vector<std::string> other = read("tensorwise");
+  REQUIRE(other.size() == 1);
+  CHECK(
+      other.front() ==
+      "train.sh line 1: --fp8-recipe = tensorwise, but delayed, of precision fp8:adam-fp32-master");
+}
+
+}  // namespace
+}  // namespace echelon
