@@ -148,6 +148,17 @@ Error no_scores(const Setting& flash, const Framework& framework) {
             : "plan predict FILE --flash-attention -o NEW");
 }
 
+/// The error for a framework that has flash attention alone, and none on this GPU.
+Error no_attention(const Framework& framework, const GpuSpec& gpu) {
+  return input_error(
+      "--framework",
+      fmt::format("{} on {}, where it has no attention: its flash attention begins with compute "
+                  "capability {}",
+                  framework.name, gpu.name, framework.flash_capability),
+      "a GPU from Ampere on, or a framework with another attention: --framework megatron-core",
+      "--flash-attention plans it for kernels of your own");
+}
+
 /// At most all rows on one rank: the number of experts.
 Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
   if (model.moe.experts == 0) {
@@ -217,6 +228,8 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
   } else if (framework.has_flash_attention(cluster.gpu().compute_capability)) {
     assumed.emplace_back("flash attention (--no-flash-attention)");
+  } else if (!framework.materialised_attention) {
+    return no_attention(framework, cluster.gpu());
   } else {
     job.flash_attention = false;
     assumed.push_back(

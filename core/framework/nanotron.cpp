@@ -79,6 +79,8 @@ Framework nanotron() {
   f.zero_allowed[2] = f.zero_allowed[3] = false;
   f.sequence_parallel_always = true;
   f.interleaved = false;
+  // src/nanotron/models/llama.py:290, CoreAttention: flash_attn_varlen_func alone
+  f.materialised_attention = false;
   f.packed_documents = true;  // _use_doc_masking (Qwen2Config): position ids give cu_seqlens
   f.stage_layers = StageLayers::by_cost;  // src/nanotron/models/base.py:216, build_model
   // trainer.py, make_ddp: only ZeRO-0 wraps the model in DDP, whose hook reduces fp32 gradients
