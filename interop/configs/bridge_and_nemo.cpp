@@ -112,6 +112,16 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
   return rows;
 }
 
+/// Recipes of precision that differ from ours. Source: Megatron-Bridge 067f987d,
+/// src/megatron/bridge/training/mixed_precision.py.
+constexpr std::string_view kReducesInFp32 = "reduces gradients in fp32";
+constexpr std::string_view kReduceIn16 =
+    "if the recipe's own cfg.mixed_precision is this one with grad_reduce_in_fp32 = False, and "
+    "without this option";
+constexpr std::string_view kKeep16Bits =
+    "if the recipe's own cfg.mixed_precision is this one with fp8_param_gather = False, and "
+    "without this option";
+
 }  // namespace
 
 ConfigFormat megatron_bridge_format() {
@@ -123,24 +133,47 @@ ConfigFormat megatron_bridge_format() {
       .syntax = ConfigSyntax::arguments,
       .program = "scripts/training/run_recipe.py",
       .usage = "bash FILE on every node",
-      .rows = {computed(&RunConfig::gpus,
-                        {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes"},
-                        nullptr, read_launcher),
-               choice(&RunConfig::precision,
-                      {{"bf16:adam-fp32-master", {{"mixed_precision", "bf16_mixed"}}},
-                       // A recipe that is named sets the reduction itself.
-                       {"bf16:adam-bf16-gradients",
-                        {{"mixed_precision.grad_reduce_in_fp32", "false"},
-                         {"ddp.grad_reduce_in_fp32", "false", false, true}}},
-                       {"fp8:adam-fp32-master",
-                        {{"mixed_precision", "bf16_with_fp8_current_scaling_mixed"}}},
-                       {"fp8:adam-fp32-master",
-                        {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}}},
-                       {"fp8:adam-fp32-master",
-                        {{"mixed_precision", "bf16_with_fp8_subchannel_scaling_mixed"}}},
-                       {"mxfp8:adam-fp32-master", {{"mixed_precision", "bf16_with_mxfp8_mixed"}}},
-                       {"nvfp4:adam-fp32-master", {{"mixed_precision", "bf16_with_nvfp4_mixed"}}},
-                       {"bf16:adam-fp32-master", {}}})},
+      .rows =
+          {computed(&RunConfig::gpus,
+                    {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes"}, nullptr,
+                    read_launcher),
+           choice(
+               &RunConfig::precision,
+               {{"bf16:adam-fp32-master", {{"mixed_precision", "bf16_mixed"}}},
+                // A recipe that is named sets the reduction itself.
+                {"bf16:adam-bf16-gradients",
+                 {{"mixed_precision.grad_reduce_in_fp32", "false"},
+                  {"ddp.grad_reduce_in_fp32", "false", false, true}}},
+                {"fp8:primary-weights",
+                 {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}}},
+                {"fp8:adam-fp32-master",
+                 {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}},
+                 "keeps weights of layers in fp8 alone",
+                 kKeep16Bits},
+                {"fp8:bf16-gradients",
+                 {{"mixed_precision", "bf16_with_fp8_current_scaling_mixed"}},
+                 "reduces gradients in fp32 and computes its first and last layer in bf16",
+                 "if the recipe's own cfg.mixed_precision is this one with grad_reduce_in_fp32 = "
+                 "False and first_last_layers_bf16 = False, and without this option"},
+                {"fp8:blockwise",
+                 {{"mixed_precision", "bf16_with_fp8_subchannel_scaling_mixed"}},
+                 kReducesInFp32,
+                 kReduceIn16},
+                {"mxfp8:bf16-gradients",
+                 {{"mixed_precision", "bf16_with_mxfp8_mixed"}},
+                 kReducesInFp32,
+                 kReduceIn16},
+                {"mxfp8:adam-fp32-master",
+                 {{"mixed_precision", "bf16_with_mxfp8_mixed"}},
+                 "keeps weights of layers in mxfp8 alone",
+                 kKeep16Bits},
+                {"nvfp4:adam-fp32-master",
+                 {{"mixed_precision", "bf16_with_nvfp4_mixed"}},
+                 "keeps weights of layers in fp4 alone",
+                 "if the recipe's own cfg.mixed_precision is this one with fp4_param_gather = "
+                 "False, and "
+                 "without this option"},
+                {"bf16:adam-fp32-master", {}}})},
   };
   add_rows(format,
            plan_rows(in_model_section({.granularity = "model.recompute_granularity",
@@ -199,7 +232,25 @@ ConfigFormat nemo_format() {
                       {{"bf16:adam-fp32-master", {{"trainer.plugins.grad_reduce_in_fp32", "true"}}},
                        {"bf16:adam-bf16-gradients",
                         {{"trainer.plugins.grad_reduce_in_fp32", "false"}}},
+                       // Source: nemo/lightning/pytorch/plugins/mixed_precision.py
+                       {"fp8:adam-fp32-master",
+                        {{"trainer.plugins.fp8", "*"},
+                         {"trainer.plugins.fp8_recipe", "delayed"},
+                         {"trainer.plugins.fp8_param_gather", "false", false, true}}},
                        {"fp8:adam-fp32-master", {{"trainer.plugins.fp8", "*"}}},
+                       {"fp8:primary-weights",
+                        {{"trainer.plugins.fp8", "*"},
+                         {"trainer.plugins.fp8_recipe", "delayed"},
+                         {"trainer.plugins.fp8_param_gather", "true"}}},
+                       {"fp8:bf16-gradients",
+                        {{"trainer.plugins.fp8", "*"},
+                         {"trainer.plugins.fp8_recipe", "tensorwise"},
+                         {"trainer.plugins.fp8_param_gather", "true"},
+                         {"trainer.plugins.grad_reduce_in_fp32", "false"}}},
+                       {"mxfp8:adam-fp32-master",
+                        {{"trainer.plugins.fp8", "*", false, false, "e4m3"},
+                         {"trainer.plugins.fp8_recipe", "mxfp8"},
+                         {"trainer.plugins.fp8_param_gather", "false", false, true}}},
                        {"bf16:adam-fp32-master", {}}})},
   };
   add_rows(format,

@@ -33,6 +33,23 @@ void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument&
   }
 }
 
+/// The case that is written, if the framework runs it otherwise than it is priced.
+const ConfigCase* differing_case(const ConfigRow& row, const RunConfig& config) {
+  if (row.cases.empty() || row.write != nullptr) return nullptr;
+  const ConfigCase* written = written_case(row, config);
+  const bool differs = written != nullptr && !written->differs.empty() &&
+                       written->value == text_of(row.field, config);
+  return differs ? written : nullptr;
+}
+
+void add_differences(const ConfigRow& row, const RunConfig& config, ExportedConfig& out) {
+  const ConfigCase* written = differing_case(row, config);
+  if (written == nullptr) return;
+  const ConfigSetting& setting = written->settings.front();
+  out.notes.push_back(fmt::format("{}={} {}; as priced {}", setting.key, setting.value,
+                                  written->differs, written->remedy));
+}
+
 void write_row(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (row.write != nullptr) {
     row.write(row, config, out);
@@ -109,6 +126,8 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   if (!read) return {{plan_part<&ParallelPlan::layers_per_stage>, "", read.error().message()}};
   for (const ConfigField& field : compared_fields(format, config)) {
     if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
+    const ConfigRow* row = row_of(format, field);
+    if (row != nullptr && differing_case(*row, config) != nullptr) continue;
     const bool known = is_of_model(field) || read->knows(field);
     lost.push_back({field, text_of(field, config), known ? text_of(field, read->config) : "nothing",
                     of_nearest(format, field, config, read->config)});
@@ -193,6 +212,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   ExportedConfig out;
   for (const ConfigRow& row : format.rows) {
     write_row(row, config, document);
+    add_differences(row, config, out);
     mark_unnamed_model(row, config, format, document, out.notes);
     if (!row.elsewhere.empty()) {
       out.notes.push_back(fmt::format("{} = {}: {}", label_of(row.field),

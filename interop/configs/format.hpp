@@ -70,6 +70,10 @@ struct ConfigSetting {
 struct ConfigCase {
   std::string_view value;
   std::vector<ConfigSetting> settings;
+  /// What the framework runs otherwise than the value is priced: "reduces gradients in fp32". It is
+  /// reported, not lost.
+  std::string_view differs{};
+  std::string_view remedy{};  ///< when it runs as priced: "if the recipe …"
 };
 
 struct ConfigRow {

@@ -22,7 +22,7 @@ bool matches(const ConfigEntry* entry, const ConfigSetting& setting) {
   if (entry == nullptr) return false;
   if (setting.value == "*") return true;
   const std::string text = entry->value.is_list ? entry->value.joined() : value_at(*entry);
-  if (lower_case(text) == lower_case(setting.value)) return true;
+  if (same_word(text, setting.value)) return true;
   const bool on = setting.value == "true";
   return on && (lower_case(text) == "yes" || lower_case(text) == "on");
 }
@@ -157,6 +157,12 @@ Status apply(const ConfigRow& row, const GivenRun& given, ConfigReading& reading
 }
 
 }  // namespace
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::ranges::equal(lower_case(a), lower_case(b), [](char x, char y) {
+    return x == y || ((x == '-' || x == '_') && (y == '-' || y == '_'));
+  });
+}
 
 Result<ConfigReading> read_rows(const ConfigFormat& format, const ConfigDocument& document,
                                 const GivenRun& given) {

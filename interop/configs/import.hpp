@@ -41,6 +41,9 @@ struct ImportedConfig {
 [[nodiscard]] Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts,
                                                    const GivenRun& given);
 
+/// Whether two values are one, in any case and with - or _: bf16-mixed and BF16_mixed.
+[[nodiscard]] bool same_word(std::string_view a, std::string_view b);
+
 /// The rows of `format` applied to a document.
 [[nodiscard]] Result<ConfigReading> read_rows(const ConfigFormat& format,
                                               const ConfigDocument& document,

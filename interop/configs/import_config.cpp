@@ -117,7 +117,7 @@ void add_settings_of_others(const ConfigReading& reading, const ConfigRow& row,
       if (entry == nullptr || setting.only_written) continue;
       const std::string text = lower_case(entry->value.joined());
       const bool stands_for_it =
-          setting.value == "*" ? each.settings.size() > 1 : text == lower_case(setting.value);
+          setting.value == "*" ? each.settings.size() > 1 : same_word(text, setting.value);
       if (!stands_for_it || !told.insert(setting.key).second) continue;
       const bool own =
           std::ranges::any_of(row.cases, [&](const ConfigCase& c) { return has(c, setting.key); });
@@ -126,6 +126,16 @@ void add_settings_of_others(const ConfigReading& reading, const ConfigRow& row,
                                 printable(text), label_of(row.field), value));
     }
   }
+}
+
+/// What the framework runs otherwise than the value that was read from its setting.
+void add_difference(const ConfigReading& reading, const ConfigCase& read,
+                    std::vector<std::string>& out) {
+  const ConfigEntry* entry =
+      read.settings.empty() ? nullptr : reading.find(read.settings.front().key);
+  if (read.differs.empty() || entry == nullptr) return;
+  out.push_back(fmt::format("{} = {}, which {}; priced is {}", reading.place(*entry),
+                            printable(entry->value.joined()), read.differs, read.value));
 }
 
 /// Settings that the value read from them stands for with another value: --fp8-recipe tensorwise
@@ -137,11 +147,12 @@ void add_other_settings(const ConfigReading& reading, std::vector<std::string>& 
         std::ranges::find(row.cases, text_of(row.field, reading.config), &ConfigCase::value);
     if (written == row.cases.end()) continue;
     add_settings_of_others(reading, row, written->value, out);
+    add_difference(reading, *written, out);
     for (const ConfigSetting& setting : written->settings) {
       const ConfigEntry* entry = reading.find(setting.key);
       if (entry == nullptr || setting.value == "*" || setting.only_written) continue;
       const std::string text = lower_case(entry->value.joined());
-      if (text == lower_case(setting.value) || setting.value == "true") continue;
+      if (same_word(text, setting.value) || setting.value == "true") continue;
       out.push_back(fmt::format("{} = {}, but {}, of {} {}", reading.place(*entry), printable(text),
                                 setting.value, label_of(row.field), written->value));
     }

@@ -102,6 +102,65 @@ TEST_CASE("a precision without settings is refused with the nearest one and what
   CHECK(lost("megatron-lm", "fp64").first.instead == "fp32");
 }
 
+TEST_CASE("Megatron-Bridge's recipes are those of the priced scaling, and what differs is said") {
+  const auto written = [](const char* precision) {
+    const ExportedConfig out = exported_precision("megatron-bridge", precision);
+    CAPTURE(precision, out.text);
+    CHECK(out.lost.empty());
+    const std::size_t at = out.arguments.find("mixed_precision=");
+    REQUIRE(at != std::string::npos);
+    const std::string recipe =
+        out.arguments.substr(at, out.arguments.find_first_of(" \n", at) - at);
+    std::string differs;
+    for (const std::string& note : out.notes) {
+      if (note.find("mixed_precision") != std::string::npos) differs += note;
+    }
+    return std::pair(recipe, differs);
+  };
+  using Written = std::pair<std::string, std::string>;
+  CHECK(written("bf16:adam-fp32-master") == Written("mixed_precision=bf16_mixed", ""));
+  CHECK(written("fp8:primary-weights") ==
+        Written("mixed_precision=bf16_with_fp8_delayed_scaling_mixed", ""));
+  const auto [delayed, fp8_alone] = written("fp8:adam-fp32-master");
+  CHECK(delayed == "mixed_precision=bf16_with_fp8_delayed_scaling_mixed");
+  CHECK(fp8_alone ==
+        "mixed_precision=bf16_with_fp8_delayed_scaling_mixed keeps weights of layers in fp8 alone; "
+        "as priced if the recipe's own cfg.mixed_precision is this one with fp8_param_gather = "
+        "False, and without this option");
+  CHECK(written("fp8:bf16-gradients").first ==
+        "mixed_precision=bf16_with_fp8_current_scaling_mixed");
+  CHECK(written("fp8:bf16-gradients").second.find("fp32") != std::string::npos);
+  CHECK(written("fp8:blockwise").first == "mixed_precision=bf16_with_fp8_subchannel_scaling_mixed");
+  CHECK(written("mxfp8:bf16-gradients").first == "mixed_precision=bf16_with_mxfp8_mixed");
+  CHECK(written("nvfp4:adam-fp32-master").second.find("fp4_param_gather = False") !=
+        std::string::npos);
+}
+
+TEST_CASE(
+    "a recipe of Megatron-Bridge is read as the nearest precision, and what differs is said") {
+  const auto read = [](const std::string& recipe) {
+    GivenRun given;
+    given.format = "megatron-bridge";
+    const Result<ImportedConfig> run = import_config(
+        {{"train.sh", "torchrun run_recipe.py mixed_precision=" + recipe + "\n"}}, given);
+    REQUIRE(run);
+    return std::pair(run->config.precision, run->unpriced.size());
+  };
+  using Read = std::pair<std::string, std::size_t>;
+  CHECK(read("bf16_with_fp8_delayed_scaling_mixed") == Read("fp8:primary-weights", 0));
+  CHECK(read("bf16_with_fp8_current_scaling_mixed") == Read("fp8:bf16-gradients", 1));
+  CHECK(read("bf16_with_fp8_subchannel_scaling_mixed") == Read("fp8:blockwise", 1));
+  CHECK(read("bf16_with_mxfp8_mixed") == Read("mxfp8:bf16-gradients", 1));
+  CHECK(read("bf16_with_nvfp4_mixed") == Read("nvfp4:adam-fp32-master", 1));
+  CHECK(read("bf16-with-fp8-delayed-scaling-mixed") == Read("fp8:primary-weights", 0));
+}
+
+TEST_CASE("fp8 of NeMo 2 states its delayed scaling") {
+  const ExportedConfig out = exported_precision("nemo", "fp8:adam-fp32-master");
+  CHECK(out.arguments.find("trainer.plugins.fp8=hybrid") != std::string::npos);
+  CHECK(out.arguments.find("trainer.plugins.fp8_recipe=delayed") != std::string::npos);
+}
+
 TEST_CASE("a setting of another precision is not priced in silence") {
   const auto unpriced = [](const std::string& options) {
     const Result<ImportedConfig> run = import_config(
