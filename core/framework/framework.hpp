@@ -247,6 +247,7 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// exports and the choice among ties read it; none of them knows a framework's rules itself.
 [[nodiscard]] std::vector<FrameworkRemark> remarks(const Framework& framework,
                                                    const ModelSpec& model, const ParallelPlan& plan,
+                                                   const PrecisionRecipe& precision = {},
                                                    bool flash_attention = true);
 
 }  // namespace echelon

@@ -265,7 +265,42 @@ std::string offload_without_effect(const ModelSpec& m, const ParallelPlan& p) {
                       : "no kernel of its own, whose input could be offloaded, is " + text_of(idle);
 }
 
+/// "--fp8-format hybrid --fp8-recipe delayed"; "" for 16 bits. Blocks are scaled finely enough for
+/// e4m3 throughout, TransformerEngine's default for them.
+std::string_view format_options(Fp8Scaling scaling) {
+  switch (scaling) {
+    case Fp8Scaling::none: return "";
+    case Fp8Scaling::delayed: return " --fp8-format hybrid --fp8-recipe delayed";
+    case Fp8Scaling::tensorwise: return " --fp8-format hybrid --fp8-recipe tensorwise";
+    case Fp8Scaling::blockwise: return " --fp8-format e4m3 --fp8-recipe blockwise";
+    case Fp8Scaling::mxfp8: return " --fp8-format e4m3 --fp8-recipe mxfp8";
+    case Fp8Scaling::nvfp4: return " --fp4-format e2m1 --fp4-recipe nvfp4";
+  }
+  return "";
+}
+
+/// Options of formats and states that are not those of bf16 or fp16 with fp32 gradients and Adam.
+std::string precision_setting(const PrecisionRecipe& recipe, const ParallelPlan& plan) {
+  std::string options(format_options(recipe.scaling));
+  if (recipe.primary_weights) {
+    options += " --fp8-param-gather";
+    const bool own_buffer = recipe.scaling == Fp8Scaling::mxfp8 && !uses_fsdp(plan);
+    if (own_buffer) options += " --reuse-grad-buf-for-mxfp8-param-ag";
+  }
+  if (recipe.reduced_gradient == 2 && recipe.gradient == 0) options += " --grad-reduce-in-bf16";
+  if (recipe.muon) {
+    options += " --optimizer muon";
+  } else if (recipe.moments == 4) {
+    options += " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";
+  }
+  return options.empty() ? "" : options.substr(1) + ", for " + recipe.name;
+}
+
 constexpr std::array kMegatronCoreRemarks = {
+    RemarkRule{.kind = RemarkKind::needs,
+               .source = "Megatron-LM d98e8a64, megatron/training/arguments.py; "
+                         "megatron/core/optimizer/optimizer_config.py",
+               .of_precision = precision_setting},
     RemarkRule{RemarkKind::needs, layout_setting,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1307"},
     RemarkRule{RemarkKind::needs,

@@ -151,9 +151,10 @@ void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const Con
 /// What the framework asks for besides settings of the plan, which are written.
 void add_remarks(const RunConfig& config, ExportedConfig& out) {
   const Result<Framework> framework = find_framework(config.framework);
-  if (!framework) return;
+  const Result<PrecisionRecipe> precision = find_precision(config.precision);
+  if (!framework || !precision) return;
   for (const FrameworkRemark& remark :
-       remarks(*framework, config.model, config.plan, config.flash_attention)) {
+       remarks(*framework, config.model, config.plan, *precision, config.flash_attention)) {
     const std::string line(remark.environment);
     if (!line.empty() && out.environment.find(line) == std::string::npos) {
       out.environment += line + "\n";

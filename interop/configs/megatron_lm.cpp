@@ -144,7 +144,7 @@ std::vector<ConfigRow> job_rows() {
                 {"grad-reduce-in-bf16", "true"}}},
               {"fp8:blockwise",
                {{"bf16", "true"},
-                any_fp8_format(),
+                any_fp8_format("e4m3"),
                 {"fp8-recipe", "blockwise"},
                 {"grad-reduce-in-bf16", "true"}}},
               {"fp16:adam-fp32-master", {{"fp16", "true"}}},

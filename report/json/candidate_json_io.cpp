@@ -115,7 +115,8 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   Json list = Json::array();
   for (const FrameworkRemark& remark :
-       remarks(request.framework, request.model, candidate.plan, request.job.flash_attention)) {
+       remarks(request.framework, request.model, candidate.plan, request.job.precision,
+               request.job.flash_attention)) {
     list.push_back(
         {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
   }

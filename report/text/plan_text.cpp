@@ -310,7 +310,8 @@ std::string remarks_text(const PlanRequest& request, const Candidate& candidate,
                          const TextStyle& style) {
   std::string out;
   for (const FrameworkRemark& remark :
-       remarks(request.framework, request.model, candidate.plan, request.job.flash_attention)) {
+       remarks(request.framework, request.model, candidate.plan, request.job.precision,
+               request.job.flash_attention)) {
     out += folded(remark.text, fmt::format("{:<11}", name_of(remark.kind)), style);
   }
   return out;

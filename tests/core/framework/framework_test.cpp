@@ -37,7 +37,8 @@ std::string contradiction(const Framework& f) {
     if (rule.what.empty() || rule.source.empty() || rule.broken == nullptr) return "a bare rule";
   }
   for (const RemarkRule& rule : f.remark_rules) {
-    if (rule.source.empty() || rule.text == nullptr) return "a bare remark";
+    const bool one = (rule.text == nullptr) != (rule.of_precision == nullptr);
+    if (rule.source.empty() || !one) return "a bare remark";
   }
   if (!f.calibrated_as.empty() && f.calibrated_as == f.name) return "a relative of itself";
   const auto own = [&](const FrameworkDefaults& d) {
@@ -148,11 +149,40 @@ TEST_CASE("a remark on fused attention is not made where attention keeps its sco
   plan.recompute_modules = {RecomputeModule::core_attn};
   const Framework megatron = find_framework("megatron-core").value();
   const auto warns = [&](bool flash_attention) {
-    const auto all = remarks(megatron, {}, plan, flash_attention);
+    const auto all = remarks(megatron, {}, plan, {}, flash_attention);
     return std::ranges::any_of(all, [](const auto& r) { return r.kind == RemarkKind::warns; });
   };
   CHECK(warns(true));
   CHECK_FALSE(warns(false));
+}
+
+TEST_CASE("formats and states other than the default's are named with their options") {
+  ParallelPlan plan;
+  plan.zero = 1;
+  const auto needs = [&plan](const char* precision) {
+    std::string out;
+    for (const FrameworkRemark& remark :
+         remarks(*find_framework("megatron-core"), {}, plan, *find_precision(precision))) {
+      out += remark.text;
+    }
+    return out;
+  };
+  CHECK(needs("bf16").empty());
+  CHECK(needs("fp16").empty());
+  CHECK(needs("bf16:precision-aware") ==
+        "--grad-reduce-in-bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 "
+        "--exp-avg-sq-dtype bf16, for bf16:precision-aware");
+  CHECK(needs("fp8") == "--fp8-format hybrid --fp8-recipe delayed, for fp8:adam-fp32-master");
+  CHECK(needs("mxfp8:bf16-gradients") ==
+        "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather "
+        "--reuse-grad-buf-for-mxfp8-param-ag --grad-reduce-in-bf16, for mxfp8:bf16-gradients");
+  CHECK(needs("nvfp4") == "--fp4-format e2m1 --fp4-recipe nvfp4, for nvfp4:adam-fp32-master");
+  CHECK(needs("mxfp8:muon") ==
+        "--fp8-format e4m3 --fp8-recipe mxfp8 --grad-reduce-in-bf16 --optimizer muon, for "
+        "mxfp8:muon");
+  CHECK(needs("fp8:deepseek-v3").find("--exp-avg-sq-dtype bf16") != std::string::npos);
+  plan.zero = 3;  // Megatron-FSDP has no such buffer
+  CHECK(needs("mxfp8:bf16-gradients").find("--reuse-grad-buf") == std::string::npos);
 }
 
 TEST_CASE("offload needs the precision-aware optimizer") {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
 #include "interop/configs/export.hpp"
 #include "tests/support/catch.hpp"
@@ -191,6 +192,32 @@ TEST_CASE("Muon's older spelling shards its states layer by layer") {
   REQUIRE(run);
   CHECK(run->config.precision == "bf16:muon");
   CHECK(run->config.plan.zero == 1);
+}
+
+TEST_CASE("an export to Megatron-LM has the options that a plan of its precision asks for") {
+  const Framework megatron = find_framework("megatron-core").value();
+  ParallelPlan plan;
+  plan.dp = plan.shard_group = 8;
+  plan.zero = 1;
+  plan.layers_per_stage = {32};
+  int checked = 0;
+  for (const ConfigCase& each :
+       row_of(precision_format("megatron-lm"), &RunConfig::precision)->cases) {
+    const PrecisionRecipe recipe = find_precision(each.value).value();
+    const ExportedConfig exported = exported_precision("megatron-lm", recipe.name);
+    for (const FrameworkRemark& remark :
+         remarks(megatron, *load_model("llama3-8b"), plan, recipe)) {
+      std::string options = remark.text.substr(0, remark.text.find(','));
+      CAPTURE(options, exported.arguments);
+      for (std::size_t at = 0; at != std::string::npos; at = options.find("--", at + 1)) {
+        const std::size_t end = options.find(" --", at);
+        const std::size_t length = (end == std::string::npos ? options.size() : end) - at - 2;
+        CHECK(states(exported, options.substr(at + 2, length)));
+        ++checked;
+      }
+    }
+  }
+  CHECK(checked > 40);
 }
 
 TEST_CASE("an fp8 recipe that no precision has is not priced in silence") {
