@@ -73,14 +73,20 @@ std::vector<std::string> names_in(std::string_view list) {
   }
 }
 
-/// The same, each of them one of `known`.
+/// The same, each of them one of `known`; `techniques` are none of these.
 Result<std::vector<std::string>> names_in(const Setting& setting,
-                                          const std::vector<Restrictable>& known) {
+                                          const std::vector<Restrictable>& known,
+                                          const std::vector<Restrictable>& techniques = {}) {
   std::vector<std::string> names = names_in(setting.value);
   for (const std::string& name : names) {
     if (std::ranges::find(known, name, &Restrictable::flag) != known.end()) continue;
     std::vector<std::string> all;
     for (const Restrictable& each : known) all.emplace_back(each.flag);
+    if (std::ranges::find(techniques, name, &Restrictable::flag) != techniques.end()) {
+      return input_error(setting.where, in_quotes(name) + ", a technique",
+                         fmt::format("a list of {}", fmt::join(all, ", ")),
+                         "techniques are searched unless --forbid names them");
+    }
     return input_error(setting.where, in_quotes(name),
                        fmt::format("a list of {}", fmt::join(all, ", ")), did_you_mean(name, all));
   }
@@ -134,7 +140,7 @@ Result<Settings> with_restrictions(Settings settings) {
   const std::vector<Restrictable> all = axes_and_techniques();
   std::vector<std::pair<const Restrictable*, std::string>> left_out;
   if (const Setting* allow = settings.find("allow")) {
-    const Result<std::vector<std::string>> allowed = names_in(*allow, known_axes);
+    const Result<std::vector<std::string>> allowed = names_in(*allow, known_axes, all);
     if (!allowed) return allowed.error();
     for (const Restrictable& axis : known_axes) {
       const bool named = std::ranges::find(*allowed, axis.flag) != allowed->end();

@@ -138,6 +138,9 @@ TEST_CASE("restrictions are checked like every other flag") {
   CHECK(says("--forbid zro", "did you mean 'zero'?") == "");
   CHECK(says("--forbid tp,,pp", "--forbid: ''") == "");
   CHECK(says("--allow tp,zero", "a list of tp, pp, dp, cp, ep, etp") == "");
+  CHECK(says("--allow tp,vpp",
+             "'vpp', a technique; expected a list of tp, pp, dp, cp, ep, etp; techniques are "
+             "searched unless --forbid names them") == "");
   CHECK(says("--tp 8 --forbid tp", "--tp: '8', while --forbid leaves tp out") == "");
   CHECK(says("--pp 2 --allow tp,dp", "--pp: '2', while --allow leaves pp out") == "");
   CHECK(says("--overlap dp,ep --forbid overlap-ep", "--forbid leaves overlap-ep out") == "");
