@@ -47,7 +47,7 @@ constexpr std::array kNanotronDefaults = {
 
 constexpr std::array kNanotronRules = {
     FrameworkRule{RulePart::degrees, replicates_kv_heads,
-                  "a key/value head on more than one tensor-parallel rank",
+                  "copies of a key/value head on several tensor-parallel ranks",
                   "nanotron 2411b02, src/nanotron/models/llama.py:352"},
 };
 

@@ -59,7 +59,7 @@ constexpr std::array<std::string_view, 1> kTorchtitanNames = {"fsdp2"};
 
 constexpr std::array kTorchtitanRules = {
     FrameworkRule{RulePart::degrees, replicates_kv_heads,
-                  "a key/value head on more than one tensor-parallel rank",
+                  "copies of a key/value head on several tensor-parallel ranks",
                   "torchtitan v0.2.2, torchtitan/models/llama3/model/model.py:257"},
     FrameworkRule{
         RulePart::degrees,

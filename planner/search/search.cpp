@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "core/base/on_all_cores.hpp"
@@ -24,6 +25,7 @@
 #include "planner/search/rank.hpp"
 #include "planner/search/visit.hpp"
 #include "planner/space/contradictions.hpp"
+#include "planner/space/plan_from_constraints.hpp"
 
 namespace echelon {
 namespace {
@@ -118,9 +120,22 @@ double proved_gap(const Findings& found, const NodeQueue& nodes) {
   return least && best ? std::max(0.0, 1 - *least / *best) : 0;
 }
 
-Error no_legal_configuration(const Findings& found) {
+/// The plan that prediction makes of the constraints is the one that a user has in mind: its error
+/// names the flag. Then the most frequent reasons against the others; that degrees are not the
+/// number of GPUs is no reason but the enumeration.
+Error no_legal_configuration(const PlanRequest& request, const Findings& found) {
+  constexpr std::size_t kMostReasons = 2;
+  std::vector<RejectionCount> counts = found.rejections();
+  std::ranges::stable_sort(counts, std::greater{}, &RejectionCount::count);
+  const auto mismatch =
+      std::ranges::find(counts, RejectionReason::gpus_mismatch, &RejectionCount::reason);
+  if (counts.size() > 1 && mismatch != counts.end()) counts.erase(mismatch);
+  if (counts.size() > kMostReasons) counts.resize(kMostReasons);
   std::string reasons;
-  for (const RejectionCount& entry : found.rejections()) {
+  const Result<ParallelPlan> plain = plan_from_constraints(request);
+  if (!plain) reasons = plain.error().message();
+  for (const RejectionCount& entry : counts) {
+    if (reasons.find(entry.nearest) != std::string::npos) continue;
     reasons += fmt::format("{}{} ({}; {} combination{})", reasons.empty() ? "" : "; ",
                            describe(entry.reason), entry.nearest, entry.count,
                            entry.count == 1 ? "" : "s");
@@ -140,7 +155,7 @@ Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& 
   std::optional<std::size_t> open_from =
       visited ? partition_all(context, pending, found, progress) : std::optional<std::size_t>(0);
   if (!open_from && nodes.front() == nullptr && !found.found_legal()) {
-    return no_legal_configuration(found);
+    return no_legal_configuration(request, found);
   }
 
   SearchOutcome report = rank(context, found, space.costs);

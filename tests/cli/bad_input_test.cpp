@@ -170,6 +170,24 @@ TEST_CASE("degrees that do not divide are named") {
         2);
 }
 
+TEST_CASE("a search without a legal configuration blames the flag that predict blames") {
+  check(
+      {{"--model llama3-8b --gpus 64 --dp 64 --global-batch 32",
+        {"no legal configuration", "global batch 32 is not a multiple of dp 64",
+         "nearest valid: --global-batch 64"}},
+       {"--model llama3-8b --gpus 64 --zero 3 --pp 2",
+        {"no legal configuration", "megatron-core has no ZeRO-3 together with pipeline stages"}},
+       {"--model llama3-70b --gpus 64 --framework torchtitan --tp 16",
+        {"torchtitan has no copies of a key/value head on several tensor-parallel ranks"}},
+       {"--model 7b --gpus 64 --schedule dualpipev", {"megatron-core has no DualPipeV schedule"}}},
+      2);
+  const Sandbox sandbox;
+  const std::string told =
+      sandbox.plan("--model llama3-8b --gpus 64 --dp 64 --global-batch 32").err;
+  CHECK(told.find("do not multiply") == std::string::npos);
+  CHECK(told.size() < 700);
+}
+
 TEST_CASE("constraints that contradict each other are named") {
   check({{"--model 7b --gpus 8 --sequence-parallel --no-sequence-parallel",
           {"--sequence-parallel", "--no-sequence-parallel"}},

@@ -73,6 +73,25 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
                      std::string(expected), hint + "known: " + list);
 }
 
+/// Clusters of the catalog with this GPU, and how to describe one.
+Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu) {
+  const std::string place = "topologies/catalog/gpus/" + std::string(gpu.name) + ".json";
+  const Result<GpuDescription> wanted = parse_gpu(gpu.content, place);
+  std::string with_it;
+  for (const EmbeddedFile& file : embedded_clusters()) {
+    const Result<MachineDescription> cluster = parse_machine(file.content, file.name);
+    if (!wanted || !cluster || cluster->gpu.name != wanted->spec.name) continue;
+    with_it += (with_it.empty() ? "" : ", ") + std::string(file.name);
+  }
+  return input_error(
+      "--cluster", in_quotes(asked) + ", a GPU", "a cluster, or the path of a description (.json)",
+      with_it.empty() ? "the catalog has none with it: describe yours, with \"gpu\": \"" +
+                            std::string(gpu.name) +
+                            "\", after the description of another (plan topo show dgx-h100; "
+                            "docs/topology-format.md)"
+                      : "with it: " + with_it);
+}
+
 bool looks_like_path(std::string_view text) {
   return text.find('/') != std::string_view::npos || text.ends_with(".json");
 }
@@ -122,6 +141,7 @@ Result<MachineDescription> load_machine(std::string_view name_or_path) {
     if (!text) return text.error();
     return parse_machine(*text, path);
   }
+  if (const auto gpu = find_embedded_gpu(name_or_path)) return gpu_as_cluster(name_or_path, *gpu);
   return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
                  "a catalog name, or the path of a description (.json)");
 }

@@ -189,6 +189,16 @@ TEST_CASE("the error for an unknown cluster suggests the nearest name and lists 
   check_contains(found, {"gb200-nvl72"});
 }
 
+TEST_CASE("the name of a GPU in place of a cluster is answered with the clusters that have it") {
+  const std::string found = ClusterTopology::load("h200", 8).error().message();
+  check_contains(found, {"'h200', a GPU; expected a cluster"});
+  check_contains(found, {"with it: aws-p5en, dgx-h200, gcp-a3-ultra"});
+  const std::string none = ClusterTopology::load("MI300X", 8).error().message();
+  check_contains(none, {"'MI300X', a GPU"});
+  check_contains(none, {"the catalog has none with it", "\"gpu\": \"mi300x\"", "plan topo show",
+                        "docs/topology-format.md"});
+}
+
 TEST_CASE("an unreadable description is an environment error") {
   const auto missing = ClusterTopology::load("/nowhere/at/all.json", 8);
   REQUIRE_FALSE(missing.ok());
