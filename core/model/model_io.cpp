@@ -58,9 +58,11 @@ Error unknown_model(std::string_view name) {
     known.push_back(file.model.name);
     known.insert(known.end(), file.aliases.begin(), file.aliases.end());
   }
+  std::string hint = did_you_mean(name, known);
+  if (hint.empty()) hint = "plan models lists them";
   return input_error("--model", "unknown model " + in_quotes(name),
                      "a name from the catalog, or a path to a config.json or model file",
-                     did_you_mean(name, known));
+                     std::move(hint));
 }
 
 /// The model's name is the file's stem; for "config.json" it is the name of the folder.

@@ -125,6 +125,10 @@ Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
 /// Source: Megatron-Core parallel_state (expert RankGenerator), MoE parallel folding.
 Found check_experts(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
   if (model.moe.experts == 0) {
+    if (p.overlap_ep || p.overlap_shared) {
+      return Rejection{contradictory,
+                       "overlap of expert communication for a model without experts"};
+    }
     if (p.ep == 1 && p.etp == 1) return {};
     return Rejection{contradictory,
                      fmt::format("expert parallelism for a model without experts (ep {} x etp {})",

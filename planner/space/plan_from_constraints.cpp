@@ -95,19 +95,29 @@ int shared_head_divisor(const ModelSpec& model) {
   return model.delta.layers > 0 ? std::gcd(model.heads, model.delta.key_heads) : model.heads;
 }
 
+/// Degrees that divide the GPUs, too.
+std::string nearest_tp(const PlanRequest& request, std::int64_t divided, int tp) {
+  return nearest_divisors(std::gcd(divided, request.cluster.gpus()), tp);
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
   const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
   switch (reason) {
     case heads_not_divisible:
-      return degrees("--tp " + nearest_divisors(shared_head_divisor(request.model), plan.tp));
+      return degrees("--tp " + nearest_tp(request, shared_head_divisor(request.model), plan.tp));
     case kv_heads_not_divisible:
-      return degrees("--tp " + nearest_divisors(request.model.kv_heads, plan.tp));
+      return degrees("--tp " + nearest_tp(request, request.model.kv_heads, plan.tp));
     case ffn_not_divisible:
-      return degrees("--tp " + nearest_divisors(request.model.ffn_hidden, plan.tp));
-    case sequence_not_divisible:
-      return degrees(fmt::format("--seq {}", request.job.sequence / plan.tp * plan.tp));
+      return degrees("--tp " + nearest_tp(request, request.model.ffn_hidden, plan.tp));
+    case sequence_not_divisible: {
+      const int slices = plan.cp > 1 ? request.framework.slices_per_context_rank : 1;
+      const int unit = plan.cp * std::lcm(slices, plan.sequence_parallel ? plan.tp : 1);
+      const int below = request.job.sequence / unit * unit;
+      return degrees(below > 0 ? fmt::format("--seq {} or {}", below, below + unit)
+                               : fmt::format("--seq {}", unit));
+    }
     case RejectionReason::shard_group: return degrees(nearest_groups(plan));
     case experts_not_divisible: {
       const MixtureOfExperts& moe = request.model.moe;

@@ -165,6 +165,13 @@ TEST_CASE("degrees that do not divide are named") {
          {"predict --model 7b --gpus 64 --pp 64", {"--pp", "32"}},
          {"predict --model 7b --gpus 8 --tp 8 --seq 1001", {"--seq", "1001"}},
          {"predict --model 7b --gpus 8 --tp 2 --dp 8", {"16", "8"}},
+         {"predict --model gpt2 --gpus 8 --tp 8", {"12 attention heads", "nearest valid: --tp 4"}},
+         {"predict --model llama3-8b --gpus 60 --cp 3 --cluster gb200-nvl72",
+          {"--seq", "nearest valid: --seq 8190 or 8196"}},
+         {"predict --model 7b --gpus 8 --tp 8 --seq 1001", {"nearest valid: --seq 1000 or 1008"}},
+         {"predict --model llama3-8b --gpus 64 --overlap ep",
+          {"overlap of expert communication for a model without experts"}},
+         {"predict --model nosuch --gpus 8", {"unknown model", "plan models lists them"}},
          {"--model 7b --gpus 8 --tp 3", {"no legal configuration", "3"}},
          {"--model 7b --gpus 8 --global-batch-tokens 1000", {"--global-batch-tokens", "4096"}}},
         2);
