@@ -23,8 +23,18 @@ constexpr double kDefaultBatchTokensOnCores = 8.0 * (1 << 10);  // seconds, not 
 using Assumptions = std::vector<std::string>;
 
 Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assumptions& assumed) {
-  if (const Setting* setting = settings.find("seq"))
-    return parse_int(setting->value, setting->where);
+  if (const Setting* setting = settings.find("seq")) {
+    const Result<int> given = parse_int(setting->value, setting->where);
+    if (given && model.max_positions > 0 && *given > model.max_positions) {
+      assumed.push_back(
+          fmt::format("sequence of {} tokens, beyond the model's context of {}{} (--seq)",
+                      grouped(*given), grouped(model.max_positions),
+                      model.position == PositionEmbedding::learned
+                          ? ", whose table of learned positions has to grow"
+                          : ""));
+    }
+    return given;
+  }
   const int sequence = model.max_positions > 0
                            ? std::min(model.max_positions, kLongestDefaultSequence)
                            : kLongestDefaultSequence;

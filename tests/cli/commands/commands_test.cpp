@@ -219,6 +219,19 @@ TEST_CASE("a framework with flash attention alone has no plan for a GPU before A
             .exit_code == 0);
 }
 
+TEST_CASE("a sequence beyond the model's context is told") {
+  const Sandbox sandbox;
+  const auto told = [&](const char* what) {
+    return sandbox.plan(std::string("predict --gpus 8 --global-batch 8 --json ") + what).out;
+  };
+  CHECK(lacks(told("--model llama3-8b --seq 16384"),
+              "sequence of 16,384 tokens, beyond the model's context of 8,192 (--seq)") == "");
+  CHECK(lacks(told("--model gpt2 --seq 2048"),
+              "beyond the model's context of 1,024, whose table of learned positions has to grow "
+              "(--seq)") == "");
+  CHECK(lacks(told("--model llama3-8b --seq 8192"), "beyond the model's context") != "");
+}
+
 TEST_CASE("another model may be tried on a plan file") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan("--model 7b --gpus 64 --pp 2 --vpp 1 -o a.json").exit_code == 0);
