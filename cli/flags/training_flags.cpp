@@ -84,6 +84,8 @@ Result<std::int64_t> batch_of(const Settings& settings, int sequence,
   return batch;
 }
 
+constexpr std::string_view kUsualPrecision = "bf16:adam-fp32-master";
+
 /// The framework's default, or fp16 if the GPU has no units for it (V100 and bf16).
 Result<PrecisionRecipe> default_precision(const Framework& framework,
                                           const ClusterTopology& cluster, Assumptions& assumed) {
@@ -95,7 +97,7 @@ Result<PrecisionRecipe> default_precision(const Framework& framework,
   Result<PrecisionRecipe> recipe = find_precision(framework.default_precision);
   if (!recipe) return recipe;
   if (gpu.peak(recipe->compute) > FlopsPerSecond{} || gpu.fp16 == FlopsPerSecond{}) {
-    const bool usual = recipe->name == "bf16:adam-fp32-master";
+    const bool usual = recipe->name == kUsualPrecision;
     assumed.push_back(fmt::format("precision {}{} (--precision)", recipe->name,
                                   usual ? ": bf16 with fp32 master weights and fp32 main gradients"
                                         : ", the framework's default"));
@@ -108,6 +110,17 @@ Result<PrecisionRecipe> default_precision(const Framework& framework,
                                   recipe->name, gpu.name, wanted));
   }
   return recipe;
+}
+
+/// Of a framework whose own recipe keeps its states otherwise than Megatron-Core does, recipes with
+/// master weights apart are those of others.
+void add_other_states(const PrecisionRecipe& recipe, const Framework& framework,
+                      Assumptions& assumed) {
+  const bool any = framework.default_precision == kUsualPrecision;
+  const bool own = recipe.name == framework.default_precision;
+  if (any || own || recipe.master <= 0) return;
+  assumed.push_back(fmt::format("states of {}, which are not those of {}'s own {} (--precision)",
+                                recipe.name, framework.name, framework.default_precision));
 }
 
 Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& framework,
@@ -123,6 +136,7 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                        ? find_precision(setting->value)
                                        : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
+  if (setting != nullptr) add_other_states(*recipe, framework, assumed);
   if (gpu.compute_capability < recipe->least_capability) {
     return input_error(setting != nullptr ? setting->where : "--precision",
                        fmt::format("{} on {}", recipe->name, gpu.name),

@@ -219,6 +219,22 @@ TEST_CASE("a framework with flash attention alone has no plan for a GPU before A
             .exit_code == 0);
 }
 
+TEST_CASE("states that are not those of the framework's own precision are told") {
+  const Sandbox sandbox;
+  const auto told = [&](const char* framework, const char* precision) {
+    return sandbox
+        .plan(std::string("predict --model llama3-8b --gpus 8 --json --framework ") + framework +
+              " --precision " + precision)
+        .out;
+  };
+  CHECK(lacks(told("torchtitan", "fp8"),
+              "states of fp8:adam-fp32-master, which are not those of torchtitan's own "
+              "bf16:fsdp-fp32-shards (--precision)") == "");
+  CHECK(lacks(told("megatron-core", "fp8"), "which are not those of") != "");
+  CHECK(lacks(told("torchtitan", "fp32"), "which are not those of") != "");
+  CHECK(lacks(told("torchtitan", "bf16:fsdp-fp32-shards"), "which are not those of") != "");
+}
+
 TEST_CASE("a sequence beyond the model's context is told") {
   const Sandbox sandbox;
   const auto told = [&](const char* what) {
