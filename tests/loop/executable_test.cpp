@@ -75,7 +75,7 @@ TEST_CASE("a sequence beyond the learned positions is noted as well") {
 TEST_CASE("plans for other software do not mention plan run, those for this machine do") {
   const auto on = [](const char* cluster, const char* framework) {
     return note_of(
-        asked("qwen3-4b", {{"cluster", cluster}, {"gpus", "1"}, {"framework", framework}}));
+        asked("gemma2-2b", {{"cluster", cluster}, {"gpus", "1"}, {"framework", framework}}));
   };
   CHECK(on("dgx-h100", "megatron-core").empty());
   CHECK_FALSE(on("dgx-h100", "echelon").empty());
