@@ -134,13 +134,8 @@ void read_glm4(JsonReader& reader, ModelSpec& model) {
 
 /// GPT-NeoX and Pythia.
 void read_gpt_neox(JsonReader& reader, ModelSpec& model) {
-  read_widths(reader, model);
-  read_positions(reader, model);
+  read_layer_norm_block(reader, model);
   model.kv_heads = model.heads;
-  read_head_dim(reader, model);
-  model.normalization = Normalization::layer_norm;
-  model.activation = read_activation(reader, "hidden_act", Activation::gelu, model);
-  model.gated_mlp = false;
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
   model.qkv_bias = reader.boolean_or("attention_bias", true);
   model.attention_output_bias = model.qkv_bias;
@@ -159,19 +154,7 @@ void read_gpt_neox(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_gptj(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
-  model.hidden = small(reader.integer("n_embd", 1, kMaxHidden));
-  model.heads = small(reader.integer("n_head", 1, kMaxHeads));
-  model.kv_heads = model.heads;
-  if (model.hidden % model.heads != 0) {
-    reader.fail("n_head",
-                fmt::format("{} heads do not divide n_embd {}", model.heads, model.hidden),
-                "a divisor of n_embd");
-  }
-  model.head_dim = std::max(1, model.hidden / model.heads);
-  model.ffn_hidden =
-      small(reader.integer_or("n_inner", 1, kMaxFfn, std::int64_t{4} * model.hidden));
-  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
+  read_gpt_widths(reader, model);
   model.max_positions = small(reader.integer("n_positions", 1, kMaxPositions));
   model.normalization = Normalization::layer_norm;
   model.activation = read_activation(reader, "activation_function", Activation::gelu, model);
@@ -266,13 +249,8 @@ void read_smollm3(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_starcoder2(JsonReader& reader, ModelSpec& model) {
-  read_widths(reader, model);
-  read_positions(reader, model);
+  read_layer_norm_block(reader, model);
   read_kv_heads(reader, model, MissingKvHeads::are_an_error);
-  read_head_dim(reader, model);
-  model.normalization = Normalization::layer_norm;
-  model.activation = read_activation(reader, "hidden_act", Activation::gelu, model);
-  model.gated_mlp = false;
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
   model.qkv_bias = reader.boolean_or("use_bias", true);
   model.attention_output_bias = model.mlp_bias = model.qkv_bias;

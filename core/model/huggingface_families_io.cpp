@@ -19,19 +19,7 @@ namespace echelon {
 namespace {
 
 void read_gpt2(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
-  model.hidden = small(reader.integer("n_embd", 1, kMaxHidden));
-  model.heads = small(reader.integer("n_head", 1, kMaxHeads));
-  model.kv_heads = model.heads;
-  if (model.hidden % model.heads != 0) {
-    reader.fail("n_head",
-                fmt::format("{} heads do not divide n_embd {}", model.heads, model.hidden),
-                "a divisor of n_embd");
-  }
-  model.head_dim = std::max(1, model.hidden / model.heads);
-  model.ffn_hidden =
-      small(reader.integer_or("n_inner", 1, kMaxFfn, std::int64_t{4} * model.hidden));
-  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
+  read_gpt_widths(reader, model);
   const bool old = !reader.has("n_positions") && reader.has("n_ctx");
   model.max_positions = small(reader.integer(old ? "n_ctx" : "n_positions", 1, kMaxPositions));
   model.normalization = Normalization::layer_norm;
@@ -186,13 +174,8 @@ void read_gemma3(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_phi(JsonReader& reader, ModelSpec& model) {
-  read_widths(reader, model);
-  read_positions(reader, model);
+  read_layer_norm_block(reader, model);
   read_kv_heads(reader, model, MissingKvHeads::mean_multi_head);
-  read_head_dim(reader, model);
-  model.normalization = Normalization::layer_norm;
-  model.activation = read_activation(reader, "hidden_act", Activation::gelu, model);
-  model.gated_mlp = false;
   read_norm_epsilon(reader, model, "layer_norm_eps", 1e-5);
   read_rope(reader, model, {.rotated_part = 0.5});
   model.parallel_block = true;

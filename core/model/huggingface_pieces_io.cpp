@@ -37,6 +37,31 @@ void read_widths(JsonReader& reader, ModelSpec& model, bool mlp_width) {
   model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
 }
 
+void read_gpt_widths(JsonReader& reader, ModelSpec& model) {
+  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
+  model.hidden = small(reader.integer("n_embd", 1, kMaxHidden));
+  model.heads = small(reader.integer("n_head", 1, kMaxHeads));
+  model.kv_heads = model.heads;
+  if (model.hidden % model.heads != 0) {
+    reader.fail("n_head",
+                fmt::format("{} heads do not divide n_embd {}", model.heads, model.hidden),
+                "a divisor of n_embd");
+  }
+  model.head_dim = std::max(1, model.hidden / model.heads);
+  model.ffn_hidden =
+      small(reader.integer_or("n_inner", 1, kMaxFfn, std::int64_t{4} * model.hidden));
+  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
+}
+
+void read_layer_norm_block(JsonReader& reader, ModelSpec& model) {
+  read_widths(reader, model);
+  read_positions(reader, model);
+  read_head_dim(reader, model);
+  model.normalization = Normalization::layer_norm;
+  model.activation = read_activation(reader, "hidden_act", Activation::gelu, model);
+  model.gated_mlp = false;
+}
+
 void read_positions(JsonReader& reader, ModelSpec& model) {
   // In the first Llama configurations the key is max_sequence_length.
   const bool old = !reader.has("max_position_embeddings") && reader.has("max_sequence_length");

@@ -38,6 +38,10 @@ void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwi
 /// Widths under the key names of most families.
 void read_widths(JsonReader& reader, ModelSpec& model, bool mlp_width = true);
 void read_positions(JsonReader& reader, ModelSpec& model);
+/// Layers, widths, heads, each with keys and values of its own, and vocabulary by GPT-2's keys.
+void read_gpt_widths(JsonReader& reader, ModelSpec& model);
+/// A block with layer norms and an MLP without gate, but for its kv_heads, epsilon and biases.
+void read_layer_norm_block(JsonReader& reader, ModelSpec& model);
 
 enum class MissingKvHeads { mean_multi_head, are_an_error };
 /// null always means multi-head attention; a missing key means it only if that is the family's

@@ -24,7 +24,7 @@ namespace echelon::cuda {
 struct CudaWorldOptions {
   /// Bytes of the largest call of a warm-up; NCCL algorithms for larger calls allocate their memory
   /// later. 0: no warm-up.
-  std::int64_t warm_up_bytes = 16 << 20;
+  std::int64_t warm_up_bytes = 0;
 };
 /// The largest call that a step of the plan may make, at most 256 MiB: beyond, NCCL is taken to
 /// choose by bandwidth alone.
@@ -45,7 +45,7 @@ class CudaWorld final : public World {
   /// RunFailure.
   CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const ParallelPlan& plan,
             const ModelSpec& model, const Gpus& gpus, const StreamOf& stream_of,
-            const CudaWorldOptions& options = {});
+            const CudaWorldOptions& options);
   /// Never hangs: if the run failed, pending work on the streams is aborted.
   ~CudaWorld() override;
 

@@ -5,40 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "core/json/json_io.hpp"
-#include "core/model/model_io.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "tests/core/model/config_files.hpp"
 
 using namespace echelon;
-
-namespace {
-
-std::string family_path(const std::string& name) {
-  return ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json";
-}
-
-ModelReading family_reading(const std::string& name) {
-  const Result<ModelReading> reading = read_model(family_path(name));
-  INFO(name << (reading ? "" : reading.error().message()));
-  REQUIRE(reading.ok());
-  return *reading;
-}
-
-Json changed_family(const std::string& name, const std::string& key, const Json& value) {
-  Json document = Json::parse(slurp(family_path(name)));
-  document[key] = value;
-  return document;
-}
-
-Error refused_family(const Json& document) {
-  const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
-  REQUIRE_FALSE(model.ok());
-  return model.error();
-}
-
-}  // namespace
 
 TEST_CASE("dense models of the current families have the parameters of transformers' modules") {
   const std::pair<const char*, std::int64_t> models[] = {

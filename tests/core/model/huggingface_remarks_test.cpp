@@ -5,38 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/json/json_io.hpp"
-#include "core/model/model_io.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "tests/core/model/config_files.hpp"
 
 using namespace echelon;
 
 namespace {
-
-std::string config_path(const std::string& name) {
-  return ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json";
-}
-
-ModelReading reading_of(const std::string& name) {
-  const Result<ModelReading> reading = read_model(config_path(name));
-  INFO(name << (reading ? "" : reading.error().message()));
-  REQUIRE(reading.ok());
-  return *reading;
-}
-
-Json changed_config(const std::string& name, const std::string& key, const Json& value) {
-  Json document = Json::parse(slurp(config_path(name)));
-  document[key] = value;
-  return document;
-}
-
-Error refusal(const Json& document) {
-  const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
-  REQUIRE_FALSE(model.ok());
-  return model.error();
-}
 
 bool says(const std::vector<std::string>& lines, const std::string& part) {
   return std::any_of(lines.begin(), lines.end(),
@@ -46,28 +19,28 @@ bool says(const std::vector<std::string>& lines, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a file of several networks is read as its language model, and the others are named") {
-  const ModelReading mistral = reading_of("mistral-small-3.1-multimodal");
+  const ModelReading mistral = family_reading("mistral-small-3.1-multimodal");
   CHECK(mistral.model.architecture == "mistral");
   CHECK(says(mistral.remarks, "vision_config"));
-  CHECK(says(reading_of("gemma3-12b-multimodal").remarks, "vision_config"));
-  CHECK(says(reading_of("qwen2.5-7b-vl").remarks, "vision_config"));
-  CHECK(reading_of("qwen3-4b").remarks.empty());
+  CHECK(says(family_reading("gemma3-12b-multimodal").remarks, "vision_config"));
+  CHECK(says(family_reading("qwen2.5-7b-vl").remarks, "vision_config"));
+  CHECK(family_reading("qwen3-4b").remarks.empty());
   // Only the outer object says that the embeddings are tied.
-  Json tied = Json::parse(slurp(config_path("mistral-small-3.1-multimodal")));
+  Json tied = Json::parse(slurp(family_path("mistral-small-3.1-multimodal")));
   tied["tie_word_embeddings"] = true;
   CHECK(parse_model(tied.dump(), "config.json")->tied_embeddings);
   tied["text_config"]["tie_word_embeddings"] = false;
   CHECK_FALSE(parse_model(tied.dump(), "config.json")->tied_embeddings);
   tied["text_config"]["model_type"] = 3;
-  CHECK(refusal(tied).where == "config.json at /text_config");
+  CHECK(refused_family(tied).where == "config.json at /text_config");
 }
 
 TEST_CASE("a network around a language model that changes it is refused") {
-  Json crossed = Json::parse(slurp(config_path("mistral-small-3.1-multimodal")));
+  Json crossed = Json::parse(slurp(family_path("mistral-small-3.1-multimodal")));
   crossed["model_type"] = "mllama";
-  CHECK(refusal(crossed).message().find("cross-attention") != std::string::npos);
+  CHECK(refused_family(crossed).message().find("cross-attention") != std::string::npos);
   crossed["model_type"] = "clip";
-  CHECK(refusal(crossed).message().find("decoder-only") != std::string::npos);
+  CHECK(refused_family(crossed).message().find("decoder-only") != std::string::npos);
 }
 
 TEST_CASE("what a file has beyond its language model is said") {
@@ -80,18 +53,18 @@ TEST_CASE("what a file has beyond its language model is said") {
     return reading->remarks;
   };
   const Json packed = {{"quant_method", "gptq"}, {"bits", 4}};
-  CHECK(says(remarks(changed_config("qwen3-4b", "quantization_config", packed)), "(gptq)"));
-  CHECK(says(remarks(changed_config("gemma3-1b", "use_bidirectional_attention", true)),
+  CHECK(says(remarks(changed_family("qwen3-4b", "quantization_config", packed)), "(gptq)"));
+  CHECK(says(remarks(changed_family("gemma3-1b", "use_bidirectional_attention", true)),
              "use_bidirectional_attention"));
   CHECK(
-      says(remarks(changed_config("qwen3-4b", "architectures", {"Qwen3ForSequenceClassification"})),
+      says(remarks(changed_family("qwen3-4b", "architectures", {"Qwen3ForSequenceClassification"})),
            "Qwen3ForSequenceClassification"));
-  CHECK(remarks(Json::parse(slurp(config_path("qwen3-4b")))).empty());
+  CHECK(remarks(Json::parse(slurp(family_path("qwen3-4b")))).empty());
 }
 
 TEST_CASE("no published configuration has a key that is unknown") {
   for (const auto& entry : std::filesystem::directory_iterator(
-           config_path("x").substr(0, config_path("x").rfind('/')))) {
+           family_path("x").substr(0, family_path("x").rfind('/')))) {
     const Result<ModelReading> reading = read_model(entry.path().string());
     INFO(entry.path().string());
     REQUIRE(reading.ok());
@@ -100,7 +73,7 @@ TEST_CASE("no published configuration has a key that is unknown") {
 }
 
 TEST_CASE("another file of a model's folder is refused by its name") {
-  const auto found = [](const Json& document) { return refusal(document).found; };
+  const auto found = [](const Json& document) { return refused_family(document).found; };
   const Json tensors = {{"lm_head.weight", "model-00001-of-00002.safetensors"}};
   CHECK(found({{"metadata", Json::object()}, {"weight_map", tensors}}).find("index of a model's") !=
         std::string::npos);

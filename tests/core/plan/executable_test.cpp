@@ -6,11 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/json/json_io.hpp"
-#include "core/model/model_io.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "tests/core/model/config_files.hpp"
 
 using namespace echelon;
 
@@ -112,8 +108,7 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
 }
 
 TEST_CASE("norms of heads behind the rotation are not executed as those before it") {
-  const std::string text = slurp(ECHELON_SOURCE_DIR "/tests/core/model/configs/hunyuan-7b.json");
-  Json document = Json::parse(text);
+  Json document = Json::parse(slurp(family_path("hunyuan-7b")));
   document.erase("rope_scaling");
   const Result<ModelSpec> model = parse_model(document.dump(), "config.json");
   REQUIRE(model.ok());
