@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "runtime/backend/stream.hpp"
 #include "runtime/comm/communicator.hpp"
@@ -26,6 +27,10 @@ class TimedCommunicator : public Communicator {
   }
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
     timed([&] { inner_.all_gather(in, out, count, element); });
+  }
+  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
+                  std::span<const std::int64_t> from, Element element) override {
+    timed([&] { inner_.all_to_all(in, to, out, from, element); });
   }
   void broadcast(void* data, std::int64_t count, Element element, int root) override {
     timed([&] { inner_.broadcast(data, count, element, root); });

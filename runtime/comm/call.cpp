@@ -10,6 +10,7 @@ std::string_view name_of(Operation operation) {
     case Operation::all_reduce: return "all_reduce";
     case Operation::reduce_scatter: return "reduce_scatter";
     case Operation::all_gather: return "all_gather";
+    case Operation::all_to_all: return "all_to_all";
     case Operation::broadcast: return "broadcast";
     case Operation::barrier: return "barrier";
     case Operation::send: return "send";
@@ -22,6 +23,9 @@ bool is_for(const Call& call, int member) { return call.is_collective() || call.
 
 /// Both wait for each other.
 bool calls_agree(const Call& one, const Call& two) {
+  if (one.operation == Operation::all_to_all && two.operation == Operation::all_to_all) {
+    return one.element == two.element;  // counts differ by member
+  }
   if (one.is_collective() || two.is_collective()) return one == two;
   return one.operation != two.operation && one.count == two.count && one.element == two.element;
 }
@@ -59,6 +63,29 @@ std::optional<RunFailure> disagreement(const Group& group, int member, const Cal
       RunFailure::Kind::defect,
       fmt::format("{}: rank {} calls {}, rank {} {}", describe(group), group.rank(member),
                   describe(group, call), group.rank(other), describe(group, others)));
+}
+
+std::optional<RunFailure> disagreement(const Group& group, Element element, int from,
+                                       std::int64_t sent, int to, std::int64_t expected) {
+  if (sent == expected) return {};
+  return RunFailure(
+      RunFailure::Kind::defect,
+      fmt::format("{}: in an all_to_all of {} rank {} sends {} to rank {}, which expects {}",
+                  describe(group), name_of(element), group.rank(from), sent, group.rank(to),
+                  expected));
+}
+
+std::optional<RunFailure> disagreement(const Group& group, Element element, int member,
+                                       const PartCounts& parts, int other,
+                                       const PartCounts& others) {
+  const auto of = [](std::span<const std::int64_t> counts, int which) {
+    return counts[static_cast<std::size_t>(which)];
+  };
+  if (auto wrong = disagreement(group, element, member, of(parts.to, other), other,
+                                of(others.from, member))) {
+    return wrong;
+  }
+  return disagreement(group, element, other, of(others.to, member), member, of(parts.from, other));
 }
 
 }  // namespace echelon

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ enum class Operation : std::uint8_t {
   all_reduce,
   reduce_scatter,
   all_gather,
+  all_to_all,
   broadcast,
   barrier,
   send,
@@ -37,12 +40,24 @@ struct Call {
   Operation operation = Operation::barrier;
   Element element = Element::f32;
   Reduction how = Reduction::sum;
-  int other = 0;  ///< member: root of a broadcast, the other side of a send or receive
-  std::int64_t count = 0;
+  int other = 0;           ///< member: root of a broadcast, the other side of a send or receive
+  std::int64_t count = 0;  ///< all_to_all: what the member sends
   bool operator==(const Call&) const = default;
   [[nodiscard]] bool is_collective() const { return operation < Operation::send; }
   [[nodiscard]] std::int64_t bytes() const { return count * bytes_of(element); }
 };
+
+/// The counts of an all_to_all by member, of one member; none in other calls. They are the caller's
+/// memory.
+struct PartCounts {
+  std::span<const std::int64_t> to;
+  std::span<const std::int64_t> from;
+  /// Elements of `counts` before those of the member; of all: before size().
+  [[nodiscard]] static std::int64_t before(std::span<const std::int64_t> counts, int member) {
+    return std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0});
+  }
+};
+
 /// "all_reduce of 64 f32", "send of 5 f32 to rank 2"
 [[nodiscard]] std::string describe(const Group& group, const Call& call);
 /// Description of a wait: "barrier in the tp group of ranks {0,1,2} waits for rank 1 2"
@@ -55,5 +70,15 @@ struct Call {
 [[nodiscard]] std::optional<RunFailure> disagreement(const Group& group, int member,
                                                      const Call& call, int other,
                                                      const Call& others);
+/// Of matching calls: error if one member sends the other another number of elements than that
+/// expects. "tp group of ranks {0,1}: in an all_to_all of f32 rank 0 sends 5 to rank 1, which
+/// expects 4"
+[[nodiscard]] std::optional<RunFailure> disagreement(const Group& group, Element element, int from,
+                                                     std::int64_t sent, int to,
+                                                     std::int64_t expected);
+/// The same of both directions.
+[[nodiscard]] std::optional<RunFailure> disagreement(const Group& group, Element element,
+                                                     int member, const PartCounts& parts, int other,
+                                                     const PartCounts& others);
 
 }  // namespace echelon

@@ -10,31 +10,38 @@ namespace echelon {
 class CallCommunicator : public Communicator {
  public:
   void all_reduce(void* data, std::int64_t count, Element element, Reduction how) final {
-    carry_out({Operation::all_reduce, element, how, 0, count}, data, data);
+    carry_out({Operation::all_reduce, element, how, 0, count}, data, data, {});
   }
   void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) final {
-    carry_out({Operation::reduce_scatter, element, Reduction::sum, 0, count}, in, out);
+    carry_out({Operation::reduce_scatter, element, Reduction::sum, 0, count}, in, out, {});
   }
   void all_gather(const void* in, void* out, std::int64_t count, Element element) final {
-    carry_out({Operation::all_gather, element, Reduction::sum, 0, count}, in, out);
+    carry_out({Operation::all_gather, element, Reduction::sum, 0, count}, in, out, {});
+  }
+  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
+                  std::span<const std::int64_t> from, Element element) final {
+    EXPECTS(static_cast<int>(to.size()) == size() && to.size() == from.size(),
+            "every member has a part");
+    carry_out({Operation::all_to_all, element, Reduction::sum, 0, PartCounts::before(to, size())},
+              in, out, {to, from});
   }
   void broadcast(void* data, std::int64_t count, Element element, int root) final {
     EXPECTS(root >= 0 && root < size(), "the root is a member");
-    carry_out({Operation::broadcast, element, Reduction::sum, root, count}, data, data);
+    carry_out({Operation::broadcast, element, Reduction::sum, root, count}, data, data, {});
   }
   void send(const void* data, std::int64_t count, Element element, int to) final {
     EXPECTS(to >= 0 && to < size() && to != rank(), "a message goes to another member");
-    carry_out({Operation::send, element, Reduction::sum, to, count}, data, nullptr);
+    carry_out({Operation::send, element, Reduction::sum, to, count}, data, nullptr, {});
   }
   void receive(void* data, std::int64_t count, Element element, int from) final {
     EXPECTS(from >= 0 && from < size() && from != rank(), "a message comes from another member");
-    carry_out({Operation::receive, element, Reduction::sum, from, count}, nullptr, data);
+    carry_out({Operation::receive, element, Reduction::sum, from, count}, nullptr, data, {});
   }
-  void barrier() final { carry_out({}, nullptr, nullptr); }
+  void barrier() final { carry_out({}, nullptr, nullptr, {}); }
 
  private:
   /// `in` and `out` as the operation has them; null where it has none.
-  virtual void carry_out(const Call& call, const void* in, void* out) = 0;
+  virtual void carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) = 0;
 };
 
 }  // namespace echelon

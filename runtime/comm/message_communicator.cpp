@@ -34,6 +34,7 @@ class MessageCommunicator final : public Communicator {
     // Transfers in flight still use them.
     new (std::nothrow) std::vector<CallHeader>(std::move(headers_));
     new (std::nothrow) std::vector<std::byte>(std::move(scratch_));
+    new (std::nothrow) std::vector<std::int64_t>(std::move(counts_));
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -42,6 +43,8 @@ class MessageCommunicator final : public Communicator {
   void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override;
   void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override;
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override;
+  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
+                  std::span<const std::int64_t> from, Element element) override;
   void broadcast(void* data, std::int64_t count, Element element, int root) override;
   void send(const void* data, std::int64_t count, Element element, int to) override;
   void receive(void* data, std::int64_t count, Element element, int from) override;
@@ -51,6 +54,8 @@ class MessageCommunicator final : public Communicator {
  private:
   void exchange_headers(const Call& call, const void* data, std::int64_t bytes);
   [[nodiscard]] std::vector<const void*> parts(const void* own, std::int64_t bytes);
+  [[nodiscard]] std::vector<std::int64_t> exchange_counts(const Call& call,
+                                                          std::span<const std::int64_t> to);
   void exchange_header(const Call& call, const void* data);
   void wait_all(const Call& call);
   [[nodiscard]] CallHeader& header(int member) {
@@ -64,6 +69,7 @@ class MessageCommunicator final : public Communicator {
   std::unique_ptr<Messages> messages_;
   std::vector<CallHeader> headers_;  ///< of the last round, by member
   std::vector<std::byte> scratch_;
+  std::vector<std::int64_t> counts_;  ///< of all members' parts, if headers do not hold them
 };
 
 void MessageCommunicator::wait_all(const Call& call) {
@@ -176,6 +182,61 @@ void MessageCommunicator::all_gather(const void* in, void* out, std::int64_t cou
       messages_->receive(part(from), bytes, from);
       messages_->send(in, bytes, (rank_ + step) % size());
     }
+  }
+  wait_all(call);
+}
+
+/// Announces the call with what each member sends to each; the counts travel with the headers if
+/// they fit. What each sends here.
+std::vector<std::int64_t> MessageCommunicator::exchange_counts(const Call& call,
+                                                               std::span<const std::int64_t> to) {
+  const auto bytes = static_cast<std::int64_t>(to.size_bytes());
+  exchange_headers(call, to.data(), bytes);
+  const bool in_headers = CallHeader::holds(bytes);
+  if (!in_headers) {
+    counts_.resize(to.size() * to.size());
+    std::ranges::copy(to, counts_.begin() + rank_ * size());
+    messages_->gather(reinterpret_cast<std::byte*>(counts_.data()), bytes);
+    wait_all(call);
+  }
+  std::vector<std::int64_t> here(to.size());
+  for (int member = 0; member < size(); ++member) {
+    const void* const row = in_headers ? static_cast<const void*>(header(member).data.data())
+                                       : counts_.data() + std::ptrdiff_t{member} * size();
+    std::memcpy(&here[static_cast<std::size_t>(member)],
+                static_cast<const std::int64_t*>(row) + rank_, sizeof(std::int64_t));
+  }
+  return here;
+}
+
+void MessageCommunicator::all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
+                                     std::span<const std::int64_t> from, Element element) {
+  EXPECTS(static_cast<int>(to.size()) == size() && to.size() == from.size(),
+          "every member has a part");
+  const Call call{Operation::all_to_all, element, Reduction::sum, 0,
+                  PartCounts::before(to, size())};
+  const std::vector<std::int64_t> sent_here = exchange_counts(call, to);
+  for (int member = 0; member < size(); ++member) {
+    const auto at = static_cast<std::size_t>(member);
+    const auto wrong = disagreement(group_, element, member, sent_here[at], rank_, from[at]);
+    if (wrong) throw RunFailure(*wrong);
+  }
+  const std::int64_t width = bytes_of(element);
+  const auto* const source = static_cast<const std::byte*>(in);
+  auto* const target = static_cast<std::byte*>(out);
+  for (int step = 0; step < size(); ++step) {
+    const int source_member = (rank_ + size() - step) % size();
+    const int target_member = (rank_ + step) % size();
+    const std::byte* const sent = source + PartCounts::before(to, target_member) * width;
+    std::byte* const got = target + PartCounts::before(from, source_member) * width;
+    const std::int64_t sent_bytes = to[static_cast<std::size_t>(target_member)] * width;
+    const std::int64_t got_bytes = from[static_cast<std::size_t>(source_member)] * width;
+    if (step == 0) {
+      if (got_bytes > 0) std::memcpy(got, sent, static_cast<std::size_t>(got_bytes));
+      continue;
+    }
+    if (got_bytes > 0) messages_->receive(got, got_bytes, source_member);
+    if (sent_bytes > 0) messages_->send(sent, sent_bytes, target_member);
   }
   wait_all(call);
 }

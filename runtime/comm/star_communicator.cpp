@@ -41,6 +41,7 @@ class StarCommunicator final : public CallCommunicator {
     // Transfers in flight still use them.
     new (std::nothrow) std::vector<CallHeader>(std::move(headers_));
     new (std::nothrow) std::vector<std::byte>(std::move(scratch_));
+    new (std::nothrow) std::vector<std::int64_t>(std::move(counts_));
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -48,7 +49,7 @@ class StarCommunicator final : public CallCommunicator {
   [[nodiscard]] Seconds transfer_began() const override { return transfer_began_; }
 
  private:
-  void carry_out(const Call& call, const void* in, void* out) override;
+  void carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) override;
   void message(const Call& call, const void* in, void* out);
   void collect(const Call& call);
   void answer(const Call& call, const void* data, std::int64_t bytes);
@@ -57,6 +58,8 @@ class StarCommunicator final : public CallCommunicator {
   void reduce(const Call& call, const std::byte* from, std::byte* to, std::int64_t count,
               int receiver);
   void large(const Call& call, const void* in, void* out);
+  void collect_counts(const Call& call, const PartCounts& parts);
+  void all_to_all(const Call& call, const std::byte* in, std::byte* out, const PartCounts& parts);
   void spread(const Call& call, void* data, std::int64_t bytes, int except);
   void wait_all(const Call& call);
   void check(const Call& call, int other) {
@@ -80,6 +83,7 @@ class StarCommunicator final : public CallCommunicator {
   std::unique_ptr<Messages> messages_;
   std::vector<CallHeader> headers_;  ///< by member; of others than the first: 0 and own
   std::vector<std::byte> scratch_;
+  std::vector<std::int64_t> counts_;  ///< of an all_to_all: `to` and `from` of each member
 };
 
 void StarCommunicator::wait_all(const Call& call) {
@@ -95,10 +99,12 @@ void StarCommunicator::wait_all(const Call& call) {
   });
 }
 
-void StarCommunicator::carry_out(const Call& call, const void* in, void* out) {
+void StarCommunicator::carry_out(const Call& call, const void* in, void* out,
+                                 const PartCounts& parts) {
   if (!call.is_collective()) return message(call, in, out);
   const bool has_data = call.operation != Operation::broadcast || call.other == rank_;
-  const bool small = CallHeader::holds(upward(call));
+  const bool exchanges = call.operation == Operation::all_to_all;
+  const bool small = !exchanges && CallHeader::holds(upward(call));
   header(rank_).announce(call, has_data ? in : nullptr, small ? upward(call) : 0);
   if (leads()) {
     collect(call);
@@ -112,7 +118,66 @@ void StarCommunicator::carry_out(const Call& call, const void* in, void* out) {
     check(call, 0);
     if (small) return follow_small(call, out);
   }
-  large(call, in, out);
+  if (!exchanges) return large(call, in, out);
+  collect_counts(call, parts);
+  all_to_all(call, static_cast<const std::byte*>(in), static_cast<std::byte*>(out), parts);
+}
+
+/// The first member compares the parts of all.
+void StarCommunicator::collect_counts(const Call& call, const PartCounts& parts) {
+  const std::ptrdiff_t row = 2 * std::ptrdiff_t{size()};
+  const std::int64_t bytes = row * static_cast<std::int64_t>(sizeof(std::int64_t));
+  counts_.resize(static_cast<std::size_t>(row * size()));
+  std::int64_t* const own = counts_.data() + rank_ * row;
+  std::ranges::copy(parts.from, std::ranges::copy(parts.to, own).out);
+  if (!leads()) messages_->send(own, bytes, 0);
+  for (int member = 1; member < size() && leads(); ++member)
+    messages_->receive(counts_.data() + member * row, bytes, member);
+  wait_all(call);
+  const auto of = [&](int member) {
+    const std::span all = std::span(counts_).subspan(static_cast<std::size_t>(member * row));
+    return PartCounts{all.first(parts.to.size()), all.subspan(parts.to.size(), parts.to.size())};
+  };
+  for (int one = 0; one < size() && leads(); ++one) {
+    for (int two = one; two < size(); ++two) {
+      const auto wrong = disagreement(group_, call.element, one, of(one), two, of(two));
+      if (wrong) throw RunFailure(*wrong);
+    }
+  }
+}
+
+/// The first member forwards the parts of others, one at a time.
+void StarCommunicator::all_to_all(const Call& call, const std::byte* in, std::byte* out,
+                                  const PartCounts& parts) {
+  const std::int64_t width = bytes_of(call.element);
+  const auto bytes = [&](std::span<const std::int64_t> counts, int member) {
+    return counts[static_cast<std::size_t>(member)] * width;
+  };
+  const auto sent = [&](int to) { return in + PartCounts::before(parts.to, to) * width; };
+  const auto got = [&](int from) { return out + PartCounts::before(parts.from, from) * width; };
+  copy_bytes(sent(rank_), got(rank_), bytes(parts.to, rank_));
+  if (!leads()) {
+    for (int member = 0; member < size(); ++member) {
+      if (member == rank_) continue;
+      if (bytes(parts.from, member) > 0)
+        messages_->receive(got(member), bytes(parts.from, member), 0);
+      if (bytes(parts.to, member) > 0) messages_->send(sent(member), bytes(parts.to, member), 0);
+    }
+    return wait_all(call);
+  }
+  for (int from = 0; from < size(); ++from) {
+    const std::span all = std::span(counts_).subspan(static_cast<std::size_t>(2 * from * size()));
+    for (int to = 0; to < size(); ++to) {
+      const std::int64_t part = bytes(all, to);
+      if (from == to || part == 0) continue;
+      if (from != 0 && to != 0) scratch_.resize(static_cast<std::size_t>(part));
+      std::byte* const here = to == 0 ? got(from) : scratch_.data();
+      if (from != 0) messages_->receive(here, part, from);
+      if (from != 0) wait_all(call);
+      if (to != 0) messages_->send(from == 0 ? sent(to) : here, part, to);
+      wait_all(call);
+    }
+  }
 }
 
 /// Both sides announce their calls, the sender with data that fit.

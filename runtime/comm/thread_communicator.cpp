@@ -33,7 +33,7 @@ class ThreadGroup {
       : group_(std::move(group)), monitor_(run_threads), places_(group_.ranks.size()) {}
 
   [[nodiscard]] int size() const { return group_.size(); }
-  void carry_out(int member, const Call& call, const void* in, void* out);
+  void carry_out(int member, const Call& call, const void* in, void* out, const PartCounts& parts);
   /// Of the member's last call; for that member alone.
   [[nodiscard]] Seconds transfer_began(int member) const {
     return places_[static_cast<std::size_t>(member)].work->transfer_began;
@@ -48,6 +48,7 @@ class ThreadGroup {
     Call call;
     const void* in = nullptr;
     void* out = nullptr;
+    PartCounts parts;
     std::shared_ptr<SharedWork> work;
   };
 
@@ -59,6 +60,7 @@ class ThreadGroup {
   void wait_for_the_others(int member);
   void take_pieces(SharedWork& work);
   void do_piece(const SharedWork& work, std::int64_t piece);
+  void do_part_of_all_to_all(const SharedWork& work, std::int64_t pair, std::int64_t at);
   void copy_piece(int from, std::int64_t from_at, int to, std::int64_t to_at, std::int64_t bytes);
   [[nodiscard]] WaitDescription waiting(int member);
 
@@ -93,8 +95,17 @@ void ThreadGroup::open(int member) {
   }
   const bool by_part =
       call.operation == Operation::reduce_scatter || call.operation == Operation::all_gather;
-  work->pieces_per_part = (call.bytes() + kPieceBytes - 1) / kPieceBytes;
-  work->pieces = work->pieces_per_part * (by_part ? size() : 1);
+  std::int64_t bytes = call.bytes();
+  std::int64_t parts = by_part ? size() : 1;
+  if (call.operation == Operation::all_to_all) {
+    parts = std::int64_t{size()} * size();
+    bytes = 0;
+    for (const Place& each : places_) {
+      bytes = std::max(bytes, *std::ranges::max_element(each.parts.to) * bytes_of(call.element));
+    }
+  }
+  work->pieces_per_part = (bytes + kPieceBytes - 1) / kPieceBytes;
+  work->pieces = work->pieces_per_part * parts;
   work->left = work->pieces;
   if (call.is_collective()) arrived_ = 0;
   for (int each = 0; each < size(); ++each) {
@@ -112,16 +123,19 @@ void ThreadGroup::end(const SharedWork& work) {
   }
 }
 
-void ThreadGroup::carry_out(int member, const Call& call, const void* in, void* out) {
+void ThreadGroup::carry_out(int member, const Call& call, const void* in, void* out,
+                            const PartCounts& parts) {
   Place& own = place(member);
   std::optional<RunFailure> wrong;
   const bool complete = monitor_.with_lock([&] {
     for (int other = 0; other < size() && !wrong; ++other) {
       if (other == member || place(other).state != State::posted) continue;
       wrong = disagreement(group_, member, call, other, place(other).call);
+      if (wrong || call.operation != Operation::all_to_all) continue;
+      wrong = disagreement(group_, call.element, member, parts, other, place(other).parts);
     }
     if (wrong) return false;
-    own = {State::posted, call, in, out, nullptr};
+    own = {State::posted, call, in, out, parts, nullptr};
     if (!match(member)) return false;
     open(member);
     return true;
@@ -186,6 +200,19 @@ void ThreadGroup::copy_piece(int from, std::int64_t from_at, int to, std::int64_
   if (source != target) std::memcpy(target, source, static_cast<std::size_t>(bytes));
 }
 
+/// A piece of what one member sends to another; pairs with small parts have fewer pieces.
+void ThreadGroup::do_part_of_all_to_all(const SharedWork& work, std::int64_t pair,
+                                        std::int64_t at) {
+  const std::int64_t width = bytes_of(work.call.element);
+  const auto from = static_cast<int>(pair / size());
+  const auto to = static_cast<int>(pair % size());
+  const auto& sent = place(from).parts.to;
+  const std::int64_t count = std::min(kPieceBytes / width, sent[static_cast<std::size_t>(to)] - at);
+  if (count <= 0) return;
+  copy_piece(from, (PartCounts::before(sent, to) + at) * width, to,
+             (PartCounts::before(place(to).parts.from, from) + at) * width, count * width);
+}
+
 void ThreadGroup::do_piece(const SharedWork& work, std::int64_t piece) {
   const Call& call = work.call;
   const std::int64_t width = bytes_of(call.element);
@@ -211,6 +238,7 @@ void ThreadGroup::do_piece(const SharedWork& work, std::int64_t piece) {
         copy_piece(part, at * width, to, at_part * width, count * width);
       }
       return;
+    case Operation::all_to_all: return do_part_of_all_to_all(work, part, at);
     case Operation::broadcast:
       for (int to = 0; to < size(); ++to) {
         if (to != call.other) copy_piece(call.other, at * width, to, at * width, count * width);
@@ -232,8 +260,8 @@ class ThreadCommunicator final : public CallCommunicator {
   [[nodiscard]] Seconds transfer_began() const override { return group_->transfer_began(rank_); }
 
  private:
-  void carry_out(const Call& call, const void* in, void* out) override {
-    group_->carry_out(rank_, call, in, out);
+  void carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) override {
+    group_->carry_out(rank_, call, in, out, parts);
   }
 
   std::shared_ptr<ThreadGroup> group_;

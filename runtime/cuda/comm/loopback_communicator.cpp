@@ -30,7 +30,7 @@ class LoopbackGroup {
   }
 
   [[nodiscard]] int size() const { return group_.size(); }
-  void carry_out(int member, const Call& call, const void* in, void* out);
+  void carry_out(int member, const Call& call, const void* in, void* out, const PartCounts& parts);
 
  private:
   /// From `matched` on some member enqueues the call; `away` again when it is there.
@@ -40,6 +40,7 @@ class LoopbackGroup {
     Call call;
     const void* in = nullptr;
     void* out = nullptr;
+    PartCounts parts;
     cudaEvent_t over = nullptr;   ///< of its last call, when another member enqueued it
     Event ready;                  ///< the work on its stream before the call
     std::vector<Event> over_for;  ///< the work it enqueued, by other member; its own entry: for all
@@ -49,12 +50,14 @@ class LoopbackGroup {
   [[nodiscard]] Stream stream(int member) const {
     return streams_[static_cast<std::size_t>(member)];
   }
-  [[nodiscard]] bool post(int member, const Call& call, const void* in, void* out);
+  [[nodiscard]] bool post(int member, const Call& call, const void* in, void* out,
+                          const PartCounts& parts);
   void wait_for_the_others(int member);
   [[nodiscard]] std::string waiting(int member);
   [[nodiscard]] std::vector<int> members_of(int member);
   void enqueue_behind_all(int member);
   void enqueue(int member);
+  void enqueue_all_to_all(int member);
 
   const Group group_;
   Monitor monitor_;
@@ -73,12 +76,15 @@ std::vector<int> LoopbackGroup::members_of(int member) {
 }
 
 /// True: all its members have arrived, and this member enqueues the call on its stream.
-bool LoopbackGroup::post(int member, const Call& call, const void* in, void* out) {
+bool LoopbackGroup::post(int member, const Call& call, const void* in, void* out,
+                         const PartCounts& parts) {
   std::optional<RunFailure> wrong;
   const bool last = monitor_.with_lock([&] {
     for (int other = 0; other < size() && !wrong; ++other) {
       if (other == member || place(other).state != State::posted) continue;
       wrong = disagreement(group_, member, call, other, place(other).call);
+      if (wrong || call.operation != Operation::all_to_all) continue;
+      wrong = disagreement(group_, call.element, member, parts, other, place(other).parts);
     }
     if (wrong) return false;
     Place& own = place(member);
@@ -86,6 +92,7 @@ bool LoopbackGroup::post(int member, const Call& call, const void* in, void* out
     own.call = call;
     own.in = in;
     own.out = out;
+    own.parts = parts;
     if (call.is_collective()) {
       if (++arrived_ < size()) return false;
       arrived_ = 0;
@@ -103,9 +110,10 @@ bool LoopbackGroup::post(int member, const Call& call, const void* in, void* out
   return last;
 }
 
-void LoopbackGroup::carry_out(int member, const Call& call, const void* in, void* out) {
+void LoopbackGroup::carry_out(int member, const Call& call, const void* in, void* out,
+                              const PartCounts& parts) {
   check(cudaEventRecord(place(member).ready.get(), stream(member)), "record an event");
-  if (post(member, call, in, out)) return enqueue_behind_all(member);
+  if (post(member, call, in, out, parts)) return enqueue_behind_all(member);
   wait_for_the_others(member);
   check(cudaStreamWaitEvent(stream(member), place(member).over), "wait for an event");
 }
@@ -155,10 +163,28 @@ std::string LoopbackGroup::waiting(int member) {
   return describe_wait(group_, call, missing);
 }
 
+void LoopbackGroup::enqueue_all_to_all(int member) {
+  const std::int64_t width = bytes_of(place(member).call.element);
+  for (int from = 0; from < size(); ++from) {
+    for (int to = 0; to < size(); ++to) {
+      const std::int64_t count = place(from).parts.to[static_cast<std::size_t>(to)];
+      if (count == 0) continue;
+      const std::int64_t from_at = PartCounts::before(place(from).parts.to, to) * width;
+      const std::int64_t to_at = PartCounts::before(place(to).parts.from, from) * width;
+      check(cudaMemcpyAsync(static_cast<std::byte*>(place(to).out) + to_at,
+                            static_cast<const std::byte*>(place(from).in) + from_at,
+                            static_cast<std::size_t>(count * width), cudaMemcpyDeviceToDevice,
+                            stream(member)),
+            "copy within the GPU");
+    }
+  }
+}
+
 /// The call of matched members, on this one's stream.
 void LoopbackGroup::enqueue(int member) {
   const Call& call = place(member).call;
   const std::int64_t bytes = call.bytes();
+  if (call.operation == Operation::all_to_all) return enqueue_all_to_all(member);
   if (bytes == 0) return;
   std::vector<const void*> in;
   std::vector<void*> out;
@@ -200,6 +226,7 @@ void LoopbackGroup::enqueue(int member) {
             "copy within the GPU");
       break;
     }
+    case Operation::all_to_all:
     case Operation::barrier: break;
   }
   check(take_launch_error(), describe(group_, call).c_str());
@@ -214,8 +241,8 @@ class LoopbackCommunicator final : public CallCommunicator {
   [[nodiscard]] Seconds transfer_began() const override { return {}; }
 
  private:
-  void carry_out(const Call& call, const void* in, void* out) override {
-    group_->carry_out(rank_, call, in, out);
+  void carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) override {
+    group_->carry_out(rank_, call, in, out, parts);
   }
 
   std::shared_ptr<LoopbackGroup> group_;

@@ -58,15 +58,45 @@ class Nccl::End final : public CallCommunicator {
   [[nodiscard]] SharedComm& link() const { return *link_; }
 
  private:
-  void carry_out(const Call& call, const void* in, void* out) override;
+  void carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) override;
+  [[nodiscard]] ncclResult_t all_to_all(const Call& call, const void* in, void* out,
+                                        const PartCounts& parts, ncclComm_t comm) const;
 
   std::shared_ptr<SharedComm> link_;
   int rank_;
   Stream stream_;
 };
 
-void Nccl::End::carry_out(const Call& call, const void* in, void* out) {
-  if (call.count == 0 && call.operation != Operation::barrier) return;
+/// NCCL has it as a group of messages, which run concurrently; those of no elements are left out on
+/// both sides.
+ncclResult_t Nccl::End::all_to_all(const Call& call, const void* in, void* out,
+                                   const PartCounts& parts, ncclComm_t comm) const {
+  const ncclDataType_t type = type_of(call.element);
+  const std::int64_t width = bytes_of(call.element);
+  ncclResult_t result = ncclGroupStart();
+  const auto* from = static_cast<const std::byte*>(in);
+  auto* to = static_cast<std::byte*>(out);
+  for (int member = 0; member < size() && !is_error(result); ++member) {
+    const std::int64_t sent = parts.to[static_cast<std::size_t>(member)];
+    const std::int64_t got = parts.from[static_cast<std::size_t>(member)];
+    if (sent > 0) {
+      result = ncclSend(from, static_cast<std::size_t>(sent), type, member, comm, stream_);
+    }
+    if (got > 0 && !is_error(result)) {
+      result = ncclRecv(to, static_cast<std::size_t>(got), type, member, comm, stream_);
+    }
+    from += sent * width;
+    to += got * width;
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  return is_error(result) ? result : ended;
+}
+
+void Nccl::End::carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) {
+  const bool empty = call.operation == Operation::all_to_all
+                         ? call.count == 0 && PartCounts::before(parts.from, size()) == 0
+                         : call.count == 0 && call.operation != Operation::barrier;
+  if (empty) return;
   const auto count = static_cast<std::size_t>(call.count);
   const ncclDataType_t type = type_of(call.element);
   const ncclRedOp_t how = call.how == Reduction::sum ? ncclSum : ncclMax;
@@ -76,6 +106,7 @@ void Nccl::End::carry_out(const Call& call, const void* in, void* out) {
       case Operation::reduce_scatter:
         return ncclReduceScatter(in, out, count, type, how, comm, stream_);
       case Operation::all_gather: return ncclAllGather(in, out, count, type, comm, stream_);
+      case Operation::all_to_all: return all_to_all(call, in, out, parts, comm);
       case Operation::broadcast:
         return ncclBroadcast(in, out, count, type, call.other, comm, stream_);
       case Operation::send: return ncclSend(in, count, type, call.other, comm, stream_);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <vector>
 
 #include "core/base/expects.hpp"
@@ -67,6 +68,12 @@ class HostOperands final : public Operands {
 /// Between which members messages travel: all, or the first and each other (a star).
 enum class MessagesOf { all, first };
 
+/// Elements that a member sends to another in the second all_to_all: parts of other sizes, and
+/// none.
+inline std::int64_t uneven_part(std::int64_t count, int from, int to) {
+  return (2 * from + to) % 3 * count / 2;
+}
+
 /// Keeps a member's memory after each operation, in order. Over 60 lines because every operation
 /// has its own case.
 inline void all_operations(Communicator& comm, std::int64_t count, Element element,
@@ -103,6 +110,21 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
   mine = whole + comm.rank() * bytes;
   comm.all_gather(mine, whole, count, element);
   operands.keep(whole, n * bytes);
+  for (const bool even : {true, false}) {
+    std::vector<std::int64_t> to;
+    std::vector<std::int64_t> from;
+    for (int other = 0; other < n; ++other) {
+      to.push_back(even ? count : uneven_part(count, comm.rank(), other));
+      from.push_back(even ? count : uneven_part(count, other, comm.rank()));
+    }
+    const std::int64_t sent = std::accumulate(to.begin(), to.end(), std::int64_t{0});
+    const std::int64_t arrived = std::accumulate(from.begin(), from.end(), std::int64_t{0});
+    std::byte* out = empty(arrived * bytes_of(element));
+    std::byte* in = own(sent);
+    comm.all_to_all(in, to, out, from, element);
+    operands.spoil(in, sent * bytes_of(element));
+    operands.keep(out, arrived * bytes_of(element));
+  }
   for (int root = 0; root < n; ++root) {
     std::byte* data = own(count);
     comm.broadcast(data, count, element, root);

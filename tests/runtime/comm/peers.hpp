@@ -74,14 +74,20 @@ inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
   }
 }
 
-/// The work of a member, of which the last one fails as `what` says: "disagree", "message",
-/// "absent" for the given time, "throw". False if `what` is none of these.
+/// The work of a member, of which the last one fails as `what` says: "disagree", "parts",
+/// "message", "absent" for the given time, "throw". False if `what` is none of these.
 inline bool fail_as(const std::string& what, Communicator& comm, Seconds away) {
   std::vector<float> data(1'000'000, 1.0F);
   const bool odd_one = comm.rank() + 1 == comm.size();
   if (what == "disagree") {
     odd_one ? comm.all_gather(data.data(), data.data(), 32, Element::f32)
             : comm.all_reduce(data.data(), 64, Element::f32, Reduction::sum);
+  } else if (what == "parts") {
+    std::vector<std::int64_t> to(static_cast<std::size_t>(comm.size()), 3);
+    const std::vector<std::int64_t> from = to;
+    if (odd_one) to[0] = 2;
+    comm.all_to_all(data.data(), to, data.data() + 500'000, from, Element::f32);
+    comm.barrier();
   } else if (what == "message") {
     if (comm.rank() == 0) comm.send(data.data(), 100, Element::f32, 1);
     if (comm.rank() == 1) comm.receive(data.data(), 99, Element::f32, 0);

@@ -86,6 +86,17 @@ Raw expected(int rank, int n, std::int64_t count, Element element, std::uint64_t
     const Raw whole = numbers_of(member, count * n, element, seed);
     keep({whole.begin() + bytes(member * count), whole.begin() + bytes((member + 1) * count)});
   }
+  for (const bool even : {true, false}) {
+    for (int from = 0; from < n; ++from) {
+      const auto part = [&](int to) { return even ? count : uneven_part(count, from, to); };
+      std::int64_t before = 0;
+      for (int to = 0; to < rank; ++to) before += part(to);
+      std::int64_t sent = before;
+      for (int to = rank; to < n; ++to) sent += part(to);
+      const Raw in = numbers_of(from, sent, element, seed);
+      keep({in.begin() + bytes(before), in.begin() + bytes(before + part(rank))});
+    }
+  }
   for (int root = 0; root < n; ++root) keep(of(root));
   if (n > 1) keep(of((rank + n - 1) % n));
   for (int from = 1; from < n && rank == 0; ++from) keep(of(from));
@@ -186,7 +197,16 @@ TEST_CASE("members that make mismatched calls get an error with both calls and t
       comm.receive(own.data(), count, Element::f32, from);
     };
   };
+  const auto exchange = [](const std::vector<std::int64_t>& to,
+                           const std::vector<std::int64_t>& from, Element element = Element::f32) {
+    return [=](Communicator& comm) {
+      std::vector<double> in(16);
+      std::vector<double> out(16);
+      comm.all_to_all(in.data(), to, out.data(), from, element);
+    };
+  };
   const std::string who = "dp (reduce) group of ranks {4,6,9}: rank 4 calls ";
+  const std::string parts = "dp (reduce) group of ranks {4,6,9}: in an all_to_all of f32 rank ";
   const auto sum = Reduction::sum;
   for (const bool directed : {false, true}) {
     CHECK(reported(directed, reduce(64, Element::f32, sum), gather) ==
@@ -200,6 +220,15 @@ TEST_CASE("members that make mismatched calls get an error with both calls and t
           who + "all_reduce of 64 f32, rank 6 all_reduce (max) of 64 f32");
     CHECK(reported(directed, root(0), root(1)) ==
           who + "broadcast of 1 f32 from rank 4, rank 6 broadcast of 1 f32 from rank 6");
+    CHECK(reported(directed, exchange({1, 5, 2}, {1, 3, 0}), exchange({3, 0, 0}, {4, 0, 1})) ==
+          parts + "4 sends 5 to rank 6, which expects 4");
+    CHECK(reported(directed, exchange({1, 5, 2}, {1, 3, 0}), exchange({0, 0, 0}, {5, 0, 1})) ==
+          parts + "6 sends 0 to rank 4, which expects 3");
+    CHECK(reported(directed, exchange({1, 2, 3}, {1, 2, 3}),
+                   exchange({2, 2, 3}, {2, 2, 3}, Element::f64)) ==
+          who + "all_to_all of 6 f32, rank 6 all_to_all of 7 f64");
+    CHECK(reported(directed, exchange({1, 2, 3}, {1, 2, 3}), reduce(6, Element::f32, sum)) ==
+          who + "all_to_all of 6 f32, rank 6 all_reduce of 6 f32");
     CHECK(reported(directed, send(8, 1), receive(7, 0)) ==
           who + "send of 8 f32 to rank 6, rank 6 receive of 7 f32 from rank 4");
     CHECK(reported(directed, send(8, 1), send(8, 0)) ==
@@ -213,7 +242,7 @@ TEST_CASE("members that make mismatched calls get an error with both calls and t
 }
 
 TEST_CASE("a member that fails ends those that wait for it in any call") {
-  for (int operation = 0; operation < 6; ++operation) {
+  for (int operation = 0; operation < 7; ++operation) {
     for (const bool directed : {false, true}) {
       RunThreads real(Seconds{60});
       Numbers numbers(static_cast<std::uint64_t>(operation));
@@ -227,6 +256,11 @@ TEST_CASE("a member that fails ends those that wait for it in any call") {
           case 1: comm.reduce_scatter(data.data(), data.data() + 512, 8, Element::f32); break;
           case 2: comm.broadcast(data.data(), 8, Element::f32, 2); break;
           case 3: comm.send(data.data(), 8, Element::f32, 2); break;
+          case 5: {
+            const std::vector<std::int64_t> parts{1, 2, 3};
+            comm.all_to_all(data.data(), parts, data.data() + 512, parts, Element::f32);
+            break;
+          }
           case 4: comm.receive(data.data(), 8, Element::f32, 2); break;
           default: comm.barrier();
         }

@@ -65,6 +65,10 @@ class LateCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
     on_.later("AG", [=, this] { to_.all_gather(in, out, count, element); });
   }
+  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
+                  Element) override {
+    FAIL("not called");
+  }
   void broadcast(void*, std::int64_t, Element, int) override { FAIL("not called"); }
   void send(const void*, std::int64_t, Element, int) override { FAIL("not called"); }
   void receive(void*, std::int64_t, Element, int) override { FAIL("not called"); }

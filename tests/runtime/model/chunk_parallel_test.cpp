@@ -96,6 +96,10 @@ class NotingCommunicator final : public Communicator {
     noted_ += "AG" + std::to_string(count * size()) + " ";
     to_.all_gather(in, out, count, element);
   }
+  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
+                  Element) override {
+    FAIL("not called");
+  }
   void broadcast(void*, std::int64_t, Element, int) override { FAIL("not called"); }
   void send(const void*, std::int64_t, Element, int) override { FAIL("not called"); }
   void receive(void*, std::int64_t, Element, int) override { FAIL("not called"); }

@@ -57,6 +57,10 @@ class Absent final : public Communicator {
   void all_reduce(void*, std::int64_t, Element, Reduction) override { sleep(); }
   void reduce_scatter(const void*, void*, std::int64_t, Element) override { sleep(); }
   void all_gather(const void*, void*, std::int64_t, Element) override { sleep(); }
+  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
+                  Element) override {
+    sleep();
+  }
   void broadcast(void*, std::int64_t, Element, int) override { sleep(); }
   void send(const void*, std::int64_t, Element, int) override { sleep(); }
   void receive(void*, std::int64_t, Element, int) override { sleep(); }

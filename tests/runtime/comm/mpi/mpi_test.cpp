@@ -87,6 +87,8 @@ TEST_CASE("the end of one process ends all, with a reason, and no process remain
   for (const Case& each : {
            Case{"disagree", 70,
                 all + ": rank 0 calls all_reduce of 64 f32, rank 3 all_gather of 32 f32"},
+           Case{"parts", 70,
+                all + ": in an all_to_all of f32 rank 3 sends 2 to rank 0, which expects 3"},
            Case{"message", 70,
                 all + ": rank 0 calls send of 100 f32 to rank 1, rank 1 receive of 99 f32 from "
                       "rank 0"},

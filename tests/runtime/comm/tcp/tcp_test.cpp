@@ -50,6 +50,33 @@ TEST_CASE("TCP gives the bits of threads, on three queues at once") {
   }
 }
 
+TEST_CASE("an all_to_all of more members than headers have room for counts is correct") {
+  constexpr int kMembers = 29;
+  const auto sent = [](int from, int to) { return std::int64_t{(from + 2 * to) % 3}; };
+  const auto ends =
+      by_processes(meetings_of(kMembers), Seconds{60}, [&](RunThreads& run_threads, World& world) {
+        const int rank = world.local_ranks().front();
+        run_threads.add("rank", [&, rank] {
+          std::vector<std::int64_t> to;
+          std::vector<std::int64_t> from;
+          std::vector<std::int32_t> in;
+          std::vector<std::int32_t> expected;
+          for (int other = 0; other < kMembers; ++other) {
+            to.push_back(sent(rank, other));
+            from.push_back(sent(other, rank));
+            in.insert(in.end(), static_cast<std::size_t>(to.back()), 100 * rank + other);
+            expected.insert(expected.end(), static_cast<std::size_t>(from.back()),
+                            100 * other + rank);
+          }
+          std::vector<std::int32_t> out(expected.size());
+          world.at(rank, GroupRole::dp_reduce)
+              .all_to_all(in.data(), to, out.data(), from, Element::i32);
+          if (out != expected) throw RunFailure(RunFailure::Kind::defect, "wrong parts");
+        });
+      });
+  for (const TcpEnd& end : ends) CHECK(end.reported.empty());
+}
+
 TEST_CASE("a port is free again when its run is over") {
   const int port = free_port();
   for (int run = 0; run < 3; ++run) {
@@ -96,6 +123,8 @@ TEST_CASE("the end of one process ends all that it is connected to, with its rea
   const std::string all = "all (reduce) group of ranks {0,1,2,3}";
   for (const Case& each : {
            Case{"disagree", 70, " calls all_reduce of 64 f32, rank 3 all_gather of 32 f32"},
+           Case{"parts", 70,
+                all + ": in an all_to_all of f32 rank 3 sends 2 to rank 0, which expects 3"},
            Case{"message", 70,
                 all + ": rank 0 calls send of 100 f32 to rank 1, rank 1 receive of 99 f32 from "
                       "rank 0"},

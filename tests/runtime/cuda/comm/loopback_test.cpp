@@ -122,6 +122,12 @@ TEST_CASE(
       comm.send(operands.place(Raw(32)), 8, Element::f32, to);
     };
   };
+  const auto exchange = [](const std::vector<std::int64_t>& to,
+                           const std::vector<std::int64_t>& from) {
+    return [to, from](Communicator& comm, DeviceOperands& operands) {
+      comm.all_to_all(operands.place(Raw(32)), to, operands.place(Raw(32)), from, Element::f32);
+    };
+  };
   const auto reported = [](auto&& zero, auto&& one) {
     return failure_on_gpu(RunFailure::Kind::defect, Seconds{20}, zero, one);
   };
@@ -130,6 +136,9 @@ TEST_CASE(
         who + "all_reduce of 64 f32, rank 6 all_reduce of 65 f32");
   CHECK(reported(reduce(64, Element::f32), reduce(64, Element::bf16)) ==
         who + "all_reduce of 64 f32, rank 6 all_reduce of 64 bf16");
+  CHECK(reported(exchange({1, 5, 2}, {1, 3, 0}), exchange({3, 0, 0}, {4, 0, 1})) ==
+        "dp (reduce) group of ranks {4,6,9}: in an all_to_all of f32 rank 4 sends 5 to rank 6, "
+        "which expects 4");
   CHECK(reported(send(1), send(0)) ==
         who + "send of 8 f32 to rank 6, rank 6 send of 8 f32 to rank 4");
   CHECK(reported(reduce(3, Element::f64), send(0)) ==
