@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/comm/call_communicator.hpp"
 #include "tests/runtime/training/whole_runs.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/support/text.hpp"
@@ -48,27 +49,16 @@ std::string token_file(std::int32_t count, std::uint16_t token) {
 }
 
 /// A member that never joins: waits until the run stops.
-class Absent final : public Communicator {
+class Absent final : public CallCommunicator {
  public:
   explicit Absent(RunThreads& run_threads, int rank, int size)
       : run_threads_(run_threads), rank_(rank), size_(size) {}
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
-  void all_reduce(void*, std::int64_t, Element, Reduction) override { sleep(); }
-  void reduce_scatter(const void*, void*, std::int64_t, Element) override { sleep(); }
-  void all_gather(const void*, void*, std::int64_t, Element) override { sleep(); }
-  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
-                  Element) override {
-    sleep();
-  }
-  void broadcast(void*, std::int64_t, Element, int) override { sleep(); }
-  void send(const void*, std::int64_t, Element, int) override { sleep(); }
-  void receive(void*, std::int64_t, Element, int) override { sleep(); }
-  void barrier() override { sleep(); }
   [[nodiscard]] Seconds transfer_began() const override { return {}; }
 
  private:
-  void sleep() {
+  void carry_out(const Call&, const void*, void*, const PartCounts&) override {
     while (!run_threads_.stopping()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     throw RunFailure(RunFailure::Kind::stopped, "the run has stopped");
   }
