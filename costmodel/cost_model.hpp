@@ -155,8 +155,8 @@ struct LayerCosts {
   /// computed apart from those of inputs (ZB-H1): the sum of an input's gradient has no product
   /// beside it.
   Seconds apart_backward;
-  Seconds selective;  ///< device time of what selective recomputation repeats
-  Bytes saved;        ///< activations, nothing recomputed
+  PassCosts selective;  ///< what selective recomputation repeats
+  Bytes saved;          ///< activations, nothing recomputed
   Bytes saved_selective;
   /// Of each module that the framework can recompute.
   std::array<RecomputedPart, kRecomputeModules.size()> modules;

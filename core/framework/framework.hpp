@@ -62,8 +62,11 @@ struct Framework {
   /// pp divides the microbatches. Source: Megatron-LM d98e8a64,
   /// core/pipeline_parallel/schedules.py, microbatch_group_size_per_vp_stage.
   bool microbatch_groups = false;
-  bool cp_ring = false;            ///< context parallelism by a ring of keys and values
-  bool cp_all_to_all = false;      ///< … by an all-to-all over heads (Ulysses)
+  bool cp_ring = false;        ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;  ///< … by an all-to-all over heads (Ulysses)
+  /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
+  /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
+  bool packs_heads = false;
   bool expert_parallel = false;    ///< experts split over ranks
   bool experts_take_tp = false;    ///< … and each over tp ranks unless told otherwise (etp)
   bool rank_orders = false;        ///< offers pp inside dp besides the default order

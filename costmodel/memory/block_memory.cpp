@@ -44,10 +44,12 @@ Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int 
                           const AttentionMode& mode) {
   if (mode.parts <= Bytes{}) return {};
   AttentionShape shape;
-  shape.sequence = sequence / plan.cp;
+  const bool by_heads = plan.cp_comm == CpComm::all_to_all;
+  const int heads_cp = by_heads ? plan.cp : 1;
+  shape.sequence = sequence / (by_heads ? 1 : plan.cp);
   shape.samples = plan.microbatch;
-  shape.heads = model.heads / plan.tp;
-  shape.kv_heads = std::max(1, model.kv_heads / plan.tp);
+  shape.heads = model.heads / plan.tp / heads_cp;
+  shape.kv_heads = std::max(1, model.kv_heads / plan.tp / heads_cp);
   shape.head_dim = model.head_dim;
   const std::optional<AttentionBackward> backward = plan_attention_backward(shape, mode);
   return backward ? backward->workspace : Bytes{};

@@ -20,17 +20,24 @@ double causal_keys(const ModelSpec& model, const TrainingJob& job) {
   return share * keys(model.sliding_window) + (1 - share) * full;
 }
 
+/// Where heads are packed: one kernel reads and writes them all.
+Operator head_packing(std::string_view name, double bytes) {
+  return elementwise(name, 2 * bytes, 2 * bytes, 0);
+}
+
 /// Context parallelism before attention. Ring: the keys and values of all ranks pass by, next to
 /// the attention kernels; backward they pass again and their gradients come back. All-to-all:
 /// queries, keys and values change from a split of the sequence to a split of the heads. Source:
 /// Ring Attention (arXiv 2310.01889), DeepSpeed-Ulysses (arXiv 2309.14509); Megatron-Core
 /// --cp-comm-type p2p and a2a.
-void push_context_entry(OperatorList& list, const Shapes& s, LayerSharding sharding) {
+void push_context_entry(OperatorList& list, const Framework& framework, const Shapes& s,
+                        LayerSharding sharding) {
   if (sharding.cp == 1) return;
   using enum CollectiveKind;
   if (sharding.cp_comm == CpComm::all_to_all) {
-    list.push(collective("cp_scatter_heads", all_to_all, all_to_all, s.e * s.T * (s.q + s.kv + s.v),
-                         false, Axis::cp));
+    const double heads = s.e * s.T * (s.q + s.kv + s.v);
+    if (framework.packs_heads) list.push(head_packing("cp_split_heads", heads));
+    list.push(collective("cp_scatter_heads", all_to_all, all_to_all, heads, false, Axis::cp));
     return;
   }
   const double all_keys = s.e * s.T * sharding.cp * (s.kv + s.v);
@@ -41,11 +48,19 @@ void push_context_entry(OperatorList& list, const Shapes& s, LayerSharding shard
 }
 
 /// … and after it: the outputs return to the split of the sequence.
-void push_context_exit(OperatorList& list, const Shapes& s, LayerSharding sharding) {
+void push_context_exit(OperatorList& list, const Framework& framework, const Shapes& s,
+                       LayerSharding sharding) {
   if (sharding.cp == 1 || sharding.cp_comm != CpComm::all_to_all) return;
   using enum CollectiveKind;
-  list.push(
-      collective("cp_gather_heads", all_to_all, all_to_all, s.e * s.T * s.o, false, Axis::cp));
+  const double output = s.e * s.T * s.o;
+  Operator gather = collective("cp_gather_heads", all_to_all, all_to_all, output, false, Axis::cp);
+  gather.attention_core = framework.packs_heads;
+  list.push(gather);
+  if (!framework.packs_heads) return;
+  Operator join = head_packing("cp_join_heads", output);
+  join.attention_core = true;
+  join.saved = Bytes{output};  // as attention gave it; the projection saves its input
+  list.push(join);
 }
 
 /// Two blocks of keys and values in flight while the ring turns.
@@ -188,13 +203,13 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   // Attention saves its inputs: q, k and v after rotation.
   list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));
   const double buffers = gather_buffers(s, framework, sharding) + ring_buffers(s, sharding);
-  push_context_entry(list, s, sharding);
+  push_context_entry(list, framework, s, sharding);
   if (job.flash_attention) {
     push_flash_attention(list, model, job, s, sharding, buffers);
   } else {
     push_materialised_attention(list, model, s, buffers);
   }
-  push_context_exit(list, s, sharding);
+  push_context_exit(list, framework, s, sharding);
   if (model.attention_output_gate) {  // keeps its two factors: attention's output and the gate
     const double output = s.e * s.T * s.o;
     list.push(elementwise("attention_gate", 3 * output, 5 * output, 2 * output));

@@ -47,7 +47,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
   }
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
-  mark_recomputation(list, model, framework, s);
+  mark_recomputation(list, model, framework, s, sharding);
   if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   if (!framework.offload_modules.empty()) mark_offload(list, model, kind, mixer);
   return list;

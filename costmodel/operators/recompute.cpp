@@ -48,11 +48,13 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
-///               with norms of heads beside these
+///               with norms of heads, or packed heads of context parallelism, beside these
 ///
 /// Norms of heads are recomputed too, with the rotation; of v, which is copied, each way.
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
-void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                       LayerSharding sharding) {
+  const bool copies_heads = model.qk_norm || sharding.cp > 1;
   const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
   const double branches = model.gated_mlp ? 2 : 1;
   for (Operator& op : list.edit()) {
@@ -63,7 +65,7 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       op.kept = Bytes{};
     }
     if (op.kind == OperatorKind::attention)
-      op.transient = Bytes{heads + (model.qk_norm ? s.e * s.T * (s.q + s.kv + s.v) : 0)};
+      op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0)};
     if (op.name == "qk_norm") {
       const Bytes made{2 * s.e * s.T * (s.q + s.kv + s.v)};
       const Bytes turned =
@@ -79,13 +81,13 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
 }  // namespace
 
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
-                        const Shapes& s) {
+                        const Shapes& s, LayerSharding sharding) {
   if (framework.selective_per_operator) {
     keep_every_second_product(list, model, s);
   } else {
     drop_attention_core(list);
   }
-  if (framework.remakes_pointwise) keep_inputs_alone(list, model, s);
+  if (framework.remakes_pointwise) keep_inputs_alone(list, model, s, sharding);
 }
 
 }  // namespace echelon::operators

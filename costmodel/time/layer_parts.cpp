@@ -7,7 +7,7 @@ RecomputedPart selective_part(const LayerCosts& layer, const Framework& framewor
                               RecomputeModules modules) {
   RecomputedPart sum;
   if (framework.recompute_modules.empty()) {
-    sum.repeated.device = layer.selective;
+    sum.repeated = layer.selective;
     sum.freed = layer.saved - layer.saved_selective;
     return sum;
   }

@@ -30,7 +30,7 @@ Seconds uncovered(Seconds comm, Seconds cover, double share) {
 struct PassSums {
   PassCosts forward;
   PassCosts backward;
-  Seconds selective;
+  PassCosts selective;
   std::array<PassCosts, kRecomputeModules.size()> modules;  ///< of the forward, what each repeats
   Seconds apart;                                            ///< LayerCosts::apart_backward
   Seconds regather;         ///< of one tensor with all rows; zero without sequence parallelism
@@ -82,6 +82,7 @@ void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums
     add_steps(pass, op.forward_collective);
     if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
   });
+  if (op.attention_core) exposed_on(op.axis, sums.selective) += op.repeated * forward;
   pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
@@ -142,7 +143,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     const double slower = c.slower(op);
     const Seconds forward = slower * forward_time(op, c);
     sums.each_forward(op.repeated_by, [&](PassCosts& pass) { pass.device += forward; });
-    sums.selective += op.repeated * forward;
+    sums.selective.device += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
       const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
       sums.backward.device += back;
@@ -254,8 +255,8 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
     sum += share * (other.*member);
     mean.*member = sum;
   };
-  for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward}) mix(pass);
-  mix(&LayerCosts::selective);
+  for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward, &LayerCosts::selective})
+    mix(pass);
   mix(&LayerCosts::apart_backward);
   for (const auto bytes :
        {&LayerCosts::saved, &LayerCosts::saved_selective, &LayerCosts::weight_inputs,

@@ -198,7 +198,8 @@ std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   std::vector<int> values{1};
   if (!request.framework.cp_ring && !request.framework.cp_all_to_all) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
-    if (cp > 1 && request.job.sequence % (std::int64_t{2} * cp) == 0) values.push_back(cp);
+    const std::int64_t slices = std::int64_t{request.framework.slices_per_context_rank} * cp;
+    if (cp > 1 && request.job.sequence % slices == 0) values.push_back(cp);
   }
   return values;
 }

@@ -100,15 +100,24 @@ std::string nearest_tp(const PlanRequest& request, std::int64_t divided, int tp)
   return nearest_divisors(std::gcd(divided, request.cluster.gpus()), tp);
 }
 
+/// Degrees that divide heads: of cp where an all-to-all divides what tp leaves of them, else of tp.
+std::string nearest_split(const PlanRequest& request, const ParallelPlan& plan,
+                          std::int64_t heads) {
+  if (plan.cp == 1 || heads % plan.tp != 0) {
+    return "--tp " + nearest_tp(request, heads, plan.tp);
+  }
+  return "--cp " + nearest_tp(request, heads / plan.tp, plan.cp);
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
   const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
   switch (reason) {
     case heads_not_divisible:
-      return degrees("--tp " + nearest_tp(request, shared_head_divisor(request.model), plan.tp));
+      return degrees(nearest_split(request, plan, shared_head_divisor(request.model)));
     case kv_heads_not_divisible:
-      return degrees("--tp " + nearest_tp(request, request.model.kv_heads, plan.tp));
+      return degrees(nearest_split(request, plan, request.model.kv_heads));
     case ffn_not_divisible:
       return degrees("--tp " + nearest_tp(request, request.model.ffn_hidden, plan.tp));
     case sequence_not_divisible: {
@@ -134,6 +143,12 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                                : fmt::format("--global-batch {}", unit));
     }
     case microbatches_not_divisible: return nearest_group(request, plan);
+    case framework_lacks_feature: {
+      const CpComm other = plan.cp_comm == CpComm::ring ? CpComm::all_to_all : CpComm::ring;
+      const bool offered = request.framework.offers_cp(plan.cp_comm);
+      if (plan.cp == 1 || offered || !request.framework.offers_cp(other)) return {};
+      return degrees(fmt::format("--cp-comm {}", name_of(other)));
+    }
     default: return {};
   }
 }

@@ -25,6 +25,16 @@ struct HeadNorms {
   double eps = 0;
 };
 
+/// The heads of rows of [q heads | k heads | v heads], or of attention's output alone, split into
+/// equal parts: what context-parallel ranks exchange.
+struct HeadSplit {
+  std::int64_t rows = 0;
+  int parts = 1;
+  std::int64_t query = 0;      ///< width of all q heads of a row
+  std::int64_t key_value = 0;  ///< width of all k heads, and of all v heads; 0: attention's output
+  [[nodiscard]] std::int64_t width() const { return query + 2 * key_value; }
+};
+
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).
 struct RotaryFrequencies {
   std::vector<double> angles;  ///< of pair i (elements i and i + head_dim/2), per position

@@ -38,6 +38,7 @@ std::vector<int> members_with(int rank, GroupRole role, const ProcessGrid& grid,
       const int copies = model.kv_heads < plan.tp ? plan.tp / model.kv_heads : 1;
       return part_with(rank, copies, grid.group(Axis::tp, rank));
     }
+    case GroupRole::cp: return grid.group(Axis::cp, rank);
     case GroupRole::dp_compute:
     case GroupRole::dp_reduce:
     case GroupRole::dp_gather: return grid.data_group(rank);
@@ -97,6 +98,7 @@ class ThreadWorld final : public World {
 std::string_view name_of(GroupRole role) {
   static constexpr std::array<std::string_view, kGroupRoles> kNames = {"tp",
                                                                        "kv replicas",
+                                                                       "cp",
                                                                        "dp (compute)",
                                                                        "dp (reduce)",
                                                                        "dp (gather)",

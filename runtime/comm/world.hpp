@@ -21,6 +21,7 @@ namespace echelon {
 enum class GroupRole : std::uint8_t {
   tp,           ///< tensor-parallel ranks (compute)
   kv_replicas,  ///< of them, those with a copy of the same key-value head (compute)
+  cp,           ///< context-parallel ranks (compute)
   dp_compute,
   dp_reduce,
   dp_gather,
@@ -37,7 +38,7 @@ enum class GroupRole : std::uint8_t {
   norm,      ///< all ranks (reduce)
   control,   ///< all ranks: checkpoints and reports (host)
 };
-inline constexpr int kGroupRoles = 16;
+inline constexpr int kGroupRoles = 17;
 [[nodiscard]] std::string_view name_of(GroupRole role);
 
 /// Whether ranks use the role under the plan, possibly in a group of one: the communicators that

@@ -49,7 +49,7 @@ void CpuKernels<T>::stop() {
   if (!is_communication(sub_spans.part)) return;
   const Seconds without = cpu::waited_for_core() - sub_spans.without_core;
   without_core_ += without;
-  at(Within::tp_without_core) += std::max(Seconds{}, std::min(without, all - sub_spans.peers));
+  at(Within::comm_without_core) += std::max(Seconds{}, std::min(without, all - sub_spans.peers));
 }
 
 template <class T>
@@ -189,6 +189,16 @@ void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& fre
                            int direction) {
   cpu::rotate(qkv, s.sequence * s.samples, s.qkv_stride, s.samples, s.heads + s.kv_heads,
               s.head_dim, 0, frequencies, direction);
+}
+
+template <class T>
+void CpuKernels<T>::split_heads(const HeadSplit& split, const T* x, T* parts) {
+  cpu::split_heads(split, x, parts);
+}
+
+template <class T>
+void CpuKernels<T>::join_heads(const HeadSplit& split, const T* parts, T* x) {
+  cpu::join_heads(split, parts, x);
 }
 
 template <class T>

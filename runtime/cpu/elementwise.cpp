@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -219,6 +220,48 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
     }
   });
 }
+
+namespace {
+
+/// Calls move(column of a whole row, element of the parts, count) for every run of columns of a row
+/// that lies in one piece in a part.
+template <class Move>
+void for_each_run(const HeadSplit& split, std::int64_t row, const Move& move) {
+  const std::int64_t width = split.width() / split.parts;
+  std::int64_t begin = 0;
+  for (const std::int64_t heads : {split.query, split.key_value, split.key_value}) {
+    const std::int64_t own = heads / split.parts;
+    for (int part = 0; part < split.parts; ++part) {
+      move(begin + part * own, (part * split.rows + row) * width + begin / split.parts, own);
+    }
+    begin += heads;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void split_heads(const HeadSplit& split, const T* x, T* parts) {
+  in_parts(split.rows, grain_of_rows(split.width()), [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      for_each_run(split, row, [&](std::int64_t column, std::int64_t at, std::int64_t count) {
+        std::copy_n(x + row * split.width() + column, count, parts + at);
+      });
+    }
+  });
+}
+
+template <class T>
+void join_heads(const HeadSplit& split, const T* parts, T* x) {
+  in_parts(split.rows, grain_of_rows(split.width()), [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      for_each_run(split, row, [&](std::int64_t column, std::int64_t at, std::int64_t count) {
+        std::copy_n(parts + at, count, x + row * split.width() + column);
+      });
+    }
+  });
+}
+
 #define ECHELON_ELEMENTWISE(T)                                                                     \
   template void activation_forward<T>(Activation, const T*, T*, std::int64_t);                     \
   template void activation_backward<T>(Activation, const T*, const T*, T*, std::int64_t);          \
@@ -228,7 +271,9 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
   template void bias_gradient<T>(const T*, Wide<T>*, std::int64_t, std::int64_t);                  \
   template void add<T>(T*, const T*, std::int64_t);                                                \
   template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t,             \
-                          const RotaryFrequencies&, int);
+                          const RotaryFrequencies&, int);                                          \
+  template void split_heads<T>(const HeadSplit&, const T*, T*);                                    \
+  template void join_heads<T>(const HeadSplit&, const T*, T*);
 ECHELON_ELEMENTWISE(double)
 ECHELON_ELEMENTWISE(float)
 ECHELON_ELEMENTWISE(Bfloat16)

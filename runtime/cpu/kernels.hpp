@@ -82,6 +82,12 @@ template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
             std::int64_t first_position, const RotaryFrequencies& frequencies, int direction);
 
+/// [parts, rows, width / parts] from rows of all heads, and back.
+template <class T>
+void split_heads(const HeadSplit& split, const T* x, T* parts);
+template <class T>
+void join_heads(const HeadSplit& split, const T* parts, T* x);
+
 // ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
 
 /// log_sum: per (sample, head, position), kept for the backward.

@@ -35,8 +35,7 @@ class CudaBackend final : public Backend<Bfloat16> {
         run_threads, std::move(host), plan.plan, plan.model, gpus,
         [this](int rank, GroupRole role) {
           const CudaProcessor& processor = *processors_.at(rank);
-          return is_beside(role) ? processor.tensor_parallel_stream()
-                                 : processor.stream(queue_of(role));
+          return is_beside(role) ? processor.side_stream() : processor.stream(queue_of(role));
         },
         world_options_of(plan));
     for (const auto& [rank, processor] : processors_) {

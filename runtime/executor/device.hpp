@@ -22,9 +22,9 @@ enum class Within : std::uint8_t {
             ///< forward's for weights that were updated in the step before (ZeRO-1, 2)
   host,
   norm,                  ///< norm_reduce's own pass over the gradients, before its all-reduce
-  peers,                 ///< of tp_comm: until all members had arrived
+  peers,                 ///< of tp_comm and cp_comm: until all members had arrived
   kernels_without_core,  ///< the queue's thread was ready to run, and had no core, in its kernels
-  tp_without_core        ///< … in tp_comm, after all members had arrived
+  comm_without_core      ///< … in tp_comm and cp_comm, after all members had arrived
 };
 inline constexpr int kWithins = 10;
 using WithinTimes = std::array<Seconds, kWithins>;  ///< by Within

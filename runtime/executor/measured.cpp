@@ -19,7 +19,7 @@ Seconds within(const InstructionSpan& span, Within part) {
 }
 
 Seconds without_core(const InstructionSpan& span) {
-  return within(span, Within::kernels_without_core) + within(span, Within::tp_without_core);
+  return within(span, Within::kernels_without_core) + within(span, Within::comm_without_core);
 }
 
 /// Of a rank, in a part of its step: its instructions' times without a core, spread evenly.
@@ -222,9 +222,14 @@ void count_turns_as_compute(std::span<StepTimes* const> peers) {
         if (other != rank) others = std::max(others, without_core(other->spans[id]));
       }
       const Seconds turns =
-          std::min(within(span, Within::peers), others) + within(span, Within::tp_without_core);
-      Seconds& tp = span.within[static_cast<std::size_t>(Within::tp_comm)];
-      tp -= std::min(tp, turns);
+          std::min(within(span, Within::peers), others) + within(span, Within::comm_without_core);
+      Seconds left = turns;
+      for (const Within part : {Within::tp_comm, Within::cp_comm}) {
+        Seconds& comm = span.within[static_cast<std::size_t>(part)];
+        const Seconds taken = std::min(comm, left);
+        comm -= taken;
+        left -= taken;
+      }
     }
   }
 }

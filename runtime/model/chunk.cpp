@@ -8,14 +8,24 @@
 namespace echelon {
 
 template <class T>
-Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv)
-    : k_(kernels), layout_(spec), tp_(tp), kv_(kv) {
+Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv,
+                TimedCommunicator* cp)
+    : k_(kernels), layout_(spec), tp_(tp), kv_(kv), cp_(cp), attention_(attention_shape_of(spec)) {
   EXPECTS(spec.tp == 1 || (tp != nullptr && tp->size() == spec.tp && tp->rank() == spec.tp_rank),
           "not the tensor-parallel group");
   const int replicas = std::max(1, spec.tp / spec.model.kv_heads);
   EXPECTS(replicas == 1 ||
               (kv != nullptr && kv->size() == replicas && kv->rank() == spec.tp_rank % replicas),
           "not the group of a kv head");
+  EXPECTS(spec.cp == 1 || (cp != nullptr && cp->size() == spec.cp && cp->rank() == spec.cp_rank),
+          "not the context-parallel group");
+  const auto exchange_of = [&](std::int64_t query, std::int64_t key_value) {
+    const HeadSplit split{shape().rows, spec.cp, query, key_value};
+    return HeadExchange{split, std::vector<std::int64_t>(static_cast<std::size_t>(spec.cp),
+                                                         split.rows * split.width() / spec.cp)};
+  };
+  of_qkv_ = exchange_of(shape().query, (shape().qkv - shape().query) / 2);
+  of_attended_ = exchange_of(shape().query, 0);
   if (spec.model.position == PositionEmbedding::rope) {
     rotary_ = rotary_frequencies(spec.model.constants->rope, spec.model.head_dim);
   }

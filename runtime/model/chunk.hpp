@@ -1,9 +1,11 @@
-// Chunk: forward and backward of consecutive layers, for one microbatch on one tensor-parallel
-// rank. Allocates nothing: all memory is the caller's (chunk_layout.hpp).
+// Chunk: forward and backward of consecutive layers, for one microbatch on one rank of a
+// tensor-parallel and a context-parallel group. Allocates nothing: all memory is the caller's
+// (chunk_layout.hpp).
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/backend/kernels.hpp"
 #include "runtime/backend/timed_communicator.hpp"
@@ -29,6 +31,12 @@ namespace echelon {
 /// gather for a weight gradient beside the one before it. Gathers of the upstream gradient, the
 /// sums of backward_input, and the forward's collectives are exposed.
 ///
+/// With context parallelism (DeepSpeed-Ulysses, arXiv 2309.14509; Megatron's --cp-comm-type a2a) a
+/// rank has its part of each sample's tokens with all heads, save in attention, where it has its
+/// part of the heads of all tokens. All-to-alls over cp change one form into the other, of q, k and
+/// v before attention and of its output after it: 2 forward, 2 in the backward or backward_input,
+/// where a recomputed attention adds its last one, a fully recomputed layer both.
+///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
 /// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
@@ -39,8 +47,9 @@ class Chunk {
  public:
   /// All work is enqueued on `kernels`. `tp`: the tensor-parallel group. `kv`: those of it, in
   /// order, that hold the same kv head, if there are fewer heads than ranks. Null for a group of
-  /// one.
-  Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv);
+  /// one. `cp`: the context-parallel group, the same.
+  Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv,
+        TimedCommunicator* cp = nullptr);
 
   [[nodiscard]] const ChunkSpec& spec() const { return layout_.spec(); }
   [[nodiscard]] const ChunkParameters& parameters() const { return layout_.parameters(); }
@@ -107,7 +116,16 @@ class Chunk {
   [[nodiscard]] HeadNorms<T> head_norms(int layer, const ChunkArguments<T>& args) const;
   /// What attention is of: the saved qkv, or with norms of heads those of them, which it makes.
   const T* attention_input(int layer, const ChunkArguments<T>& args, const T* qkv) const;
-  [[nodiscard]] AttentionShape attention_shape() const;
+  /// Of a context-parallel rank: its tokens with all heads to all tokens with its heads, and back.
+  /// `from` may be `to`.
+  struct HeadExchange {
+    HeadSplit split;
+    std::vector<std::int64_t> counts;  ///< elements for each member
+  };
+  void scatter_heads(const HeadExchange& of, const T* from, T* to,
+                     const ChunkArguments<T>& args) const;
+  void gather_heads(const HeadExchange& of, const T* from, T* to,
+                    const ChunkArguments<T>& args) const;
   void attention_core(int layer, const ChunkArguments<T>& args,
                       const SavedActivations<T>& activations) const;
   [[nodiscard]] SumBefore<T> output_projection(int layer, const ChunkArguments<T>& args,
@@ -171,6 +189,10 @@ class Chunk {
   RotaryFrequencies rotary_;  ///< empty without rotary positions
   TimedCommunicator* tp_;
   Communicator* kv_;
+  TimedCommunicator* cp_;
+  AttentionShape attention_;
+  HeadExchange of_qkv_;
+  HeadExchange of_attended_;
 };
 
 }  // namespace echelon

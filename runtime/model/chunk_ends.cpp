@@ -8,7 +8,8 @@ namespace echelon {
 
 template <class T>
 int Chunk<T>::first_position() const {
-  return shape().split ? spec().tp_rank * (spec().sequence / spec().tp) : 0;
+  const int slice = spec().sequence / spec().cp;
+  return spec().cp_rank * slice + (shape().split ? spec().tp_rank * (slice / spec().tp) : 0);
 }
 
 template <class T>

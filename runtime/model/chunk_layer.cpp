@@ -17,6 +17,7 @@ void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
   const T* const in = gathered(work.normed, work.gathered);
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
               model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
+  if (spec().cp > 1) scatter_heads(of_qkv_, activations.qkv, activations.qkv, args);
   if (!model.qk_norm) rotate(activations.qkv, 1);
 }
 
@@ -30,7 +31,7 @@ template <class T>
 const T* Chunk<T>::attention_input(int layer, const ChunkArguments<T>& args, const T* qkv) const {
   if (!spec().model.qk_norm) return qkv;
   T* const normed = layout_.workspace(args).normed_qkv;
-  k_.normalize_heads(attention_shape(), head_norms(layer, args), qkv, normed);
+  k_.normalize_heads(attention_, head_norms(layer, args), qkv, normed);
   rotate(normed, 1);
   return normed;
 }
@@ -38,28 +39,33 @@ const T* Chunk<T>::attention_input(int layer, const ChunkArguments<T>& args, con
 template <class T>
 void Chunk<T>::rotate(T* qkv, int direction) const {
   if (spec().model.position != PositionEmbedding::rope) return;
-  k_.rotate(attention_shape(), rotary_, qkv, direction);
+  k_.rotate(attention_, rotary_, qkv, direction);
+}
+
+/// Tokens of one rank follow those of the rank before: what arrives is in the order of the
+/// sequence.
+template <class T>
+void Chunk<T>::scatter_heads(const HeadExchange& of, const T* from, T* to,
+                             const ChunkArguments<T>& args) const {
+  T* const parts = layout_.workspace(args).exchanged;
+  k_.split_heads(of.split, from, parts);
+  cp_->all_to_all(parts, of.counts, to, of.counts, Number<T>::kElement);
 }
 
 template <class T>
-AttentionShape Chunk<T>::attention_shape() const {
-  const ChunkShape& s = shape();
-  AttentionShape a;
-  a.sequence = spec().sequence;
-  a.samples = spec().microbatch;
-  a.heads = s.heads;
-  a.kv_heads = s.kv_heads;
-  a.head_dim = spec().model.head_dim;
-  a.qkv_stride = s.qkv;
-  a.out_stride = s.query;
-  return a;
+void Chunk<T>::gather_heads(const HeadExchange& of, const T* from, T* to,
+                            const ChunkArguments<T>& args) const {
+  T* const parts = layout_.workspace(args).exchanged;
+  cp_->all_to_all(from, of.counts, parts, of.counts, Number<T>::kElement);
+  k_.join_heads(of.split, parts, to);
 }
 
 template <class T>
 void Chunk<T>::attention_core(int layer, const ChunkArguments<T>& args,
                               const SavedActivations<T>& activations) const {
-  k_.attention_forward(attention_shape(), attention_input(layer, args, activations.qkv),
-                       activations.attended, activations.log_sum);
+  k_.attention_forward(attention_, attention_input(layer, args, activations.qkv),
+                       activations.attention, activations.log_sum);
+  if (spec().cp > 1) gather_heads(of_attended_, activations.attention, activations.attended, args);
 }
 
 template <class T>
@@ -111,7 +117,10 @@ void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights 
   WeightInputs<T> later;
   if (weights == Weights::later) {
     later = layout_.weight_inputs(layer, args);
-    if (later.attended != nullptr) activations.attended = later.attended;
+    if (later.attended != nullptr) {
+      if (spec().cp == 1) activations.attention = later.attended;
+      activations.attended = later.attended;
+    }
     if (later.middle != nullptr) activations.middle = later.middle;
   }
   if (layout_.recompute(layer) != Recompute::none) recompute(layer, args, activations);
@@ -169,16 +178,18 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.query,
                    work.attended_gradient);
+  if (spec().cp > 1)
+    scatter_heads(of_attended_, work.attended_gradient, work.attended_gradient, args);
   T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
-  k_.attention_backward(attention_shape(), attention_input(layer, args, activations.qkv),
-                        activations.attended, activations.log_sum, work.attended_gradient,
+  k_.attention_backward(attention_, attention_input(layer, args, activations.qkv),
+                        activations.attention, activations.log_sum, work.attended_gradient,
                         qkv_gradient);
   rotate(qkv_gradient, -1);
   if (spec().model.qk_norm) {
-    k_.normalize_heads_backward(attention_shape(), head_norms(layer, args), activations.qkv,
-                                qkv_gradient, args.gradients + at.q_norm,
-                                args.gradients + at.k_norm);
+    k_.normalize_heads_backward(attention_, head_norms(layer, args), activations.qkv, qkv_gradient,
+                                args.gradients + at.q_norm, args.gradients + at.k_norm);
   }
+  if (spec().cp > 1) gather_heads(of_qkv_, qkv_gradient, qkv_gradient, args);
   norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
   const ColumnParallel qkv = qkv_matrix(layer, qkv_gradient, args);
@@ -307,7 +318,10 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
   template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
                                       const SumBefore<T>&) const;                                 \
   template void Chunk<T>::rotate(T*, int) const;                                                  \
-  template AttentionShape Chunk<T>::attention_shape() const;                                      \
+  template void Chunk<T>::scatter_heads(const HeadExchange&, const T*, T*,                        \
+                                        const ChunkArguments<T>&) const;                          \
+  template void Chunk<T>::gather_heads(const HeadExchange&, const T*, T*,                         \
+                                       const ChunkArguments<T>&) const;                           \
   template HeadNorms<T> Chunk<T>::head_norms(int, const ChunkArguments<T>&) const;                \
   template const T* Chunk<T>::attention_input(int, const ChunkArguments<T>&, const T*) const;     \
   template void Chunk<T>::attention_core(int, const ChunkArguments<T>&,                           \

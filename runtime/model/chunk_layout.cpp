@@ -77,14 +77,17 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   const ModelSpec& model = spec.model;
   ChunkShape s;
   s.split = spec.sequence_parallel && spec.tp > 1;
-  s.rows = std::int64_t{spec.sequence} * spec.microbatch;
+  EXPECTS(spec.sequence % spec.cp == 0, "cp does not divide the sequence");
+  const int slice = spec.sequence / spec.cp;
+  s.rows = std::int64_t{slice} * spec.microbatch;
   EXPECTS(s.rows > 0, "a microbatch without tokens");
-  EXPECTS(!s.split || spec.sequence % spec.tp == 0, "tp does not divide the sequence");
+  EXPECTS(!s.split || slice % spec.tp == 0, "tp does not divide the sequence");
   s.local = s.split ? s.rows / spec.tp : s.rows;
   s.hidden = model.hidden;
   EXPECTS(model.heads % spec.tp == 0, "tp does not divide the heads");
   s.heads = model.heads / spec.tp;
   s.kv_heads = std::max(1, model.kv_heads / spec.tp);
+  EXPECTS(s.heads % spec.cp == 0 && s.kv_heads % spec.cp == 0, "cp does not divide the heads");
   s.query = std::int64_t{s.heads} * model.head_dim;
   s.qkv = s.query + 2 * std::int64_t{s.kv_heads} * model.head_dim;
   s.ffn = model.ffn_hidden / spec.tp;
@@ -94,6 +97,17 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   s.valid_vocab = std::clamp<std::int64_t>(model.vocab - s.first_vocab, 0, s.vocab);
   s.loss_rows = std::min(s.rows, kLossRows);
   return s;
+}
+
+AttentionShape attention_shape_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  return {.sequence = spec.sequence,
+          .samples = spec.microbatch,
+          .heads = s.heads / spec.cp,
+          .kv_heads = s.kv_heads / spec.cp,
+          .head_dim = spec.model.head_dim,
+          .qkv_stride = s.qkv / spec.cp,
+          .out_stride = s.query / spec.cp};
 }
 
 template <class T>
@@ -158,6 +172,7 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
   activations.middle = all.allocate<T>(s.local * s.hidden);
   activations.up = all.allocate<T>(s.rows * s.up);
   activations.attended = core.allocate<T>(s.rows * s.query);
+  activations.attention = spec_.cp > 1 ? core.allocate<T>(s.rows * s.query) : activations.attended;
   activations.log_sum = core.allocate<Wide<T>>(s.rows * s.heads);
   return activations;
 }
@@ -206,7 +221,9 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator) const 
     w.up_gradient = mlp.allocate<T>(s.rows * s.up);
     w.attended_gradient = attention.allocate<T>(s.rows * s.query);
     w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
-    if (spec_.model.qk_norm) w.normed_qkv = attention.allocate<T>(s.rows * s.qkv);
+    if (spec_.model.qk_norm || spec_.cp > 1) {
+      w.normed_qkv = w.exchanged = attention.allocate<T>(s.rows * s.qkv);
+    }
   }
   if (spec_.loss) w.logits = loss.allocate<T>(s.loss_rows * s.vocab);
   for (const BumpAllocator& turn : {mlp, attention, loss}) {

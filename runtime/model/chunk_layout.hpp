@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/attention.hpp"
 #include "runtime/comm/element.hpp"
 #include "runtime/model/bump_allocator.hpp"
 #include "runtime/model/parameters.hpp"
@@ -36,12 +37,12 @@ struct ChunkArguments {
                                   ///< the loss run in the backward, which computes logits once
 };
 
-/// Sizes of the chunk on one tensor-parallel rank.
+/// Sizes of the chunk on one rank.
 struct ChunkShape {
-  std::int64_t rows = 0;   ///< r: tokens of a microbatch, ordered [sequence][sample]
+  std::int64_t rows = 0;   ///< r: tokens of a microbatch, 1/cp of them, ordered [sequence][sample]
   std::int64_t local = 0;  ///< R: rows between layers: rows / tp with sequence parallelism
   std::int64_t hidden = 0;
-  int heads = 0;  ///< of this rank
+  int heads = 0;  ///< of this tensor-parallel rank; in attention 1/cp of them
   int kv_heads = 0;
   std::int64_t query = 0;  ///< q: width of the query heads
   std::int64_t qkv = 0;    ///< Q: and of key and value heads
@@ -54,6 +55,9 @@ struct ChunkShape {
   bool split = false;            ///< between layers each rank has its part of the sequence
 };
 [[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);
+/// Of attention, which runs over whole sequences: with context parallelism on the rank's part of
+/// the heads.
+[[nodiscard]] AttentionShape attention_shape_of(const ChunkSpec& spec);
 
 /// The memory of a chunk, in bytes. ⌈·⌉ rounds up to a multiple of 64; w and W are the bytes of T
 /// and Wide<T>, h is hidden, a heads; the other letters are ChunkShape's.
@@ -61,18 +65,18 @@ struct ChunkShape {
 ///   saved         = Σ over layers
 ///                     ⌈wRh⌉                           its input, unless it is the chunk's
 ///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           none, selective
-///                     ⌈wrq⌉ + ⌈Wra⌉                   none
+///                     ⌈wrq⌉ + ⌈Wra⌉                   none; ⌈wrq⌉ twice with cp > 1
 ///                 + ⌈wRh⌉ + ⌈Wr⌉ + ⌈2Wr⌉              the loss; the first as above
 ///   weight_inputs = Σ over layers
 ///                     2⌈wRh⌉ + ⌈wrF⌉ + ⌈wrQ⌉
 ///                     ⌈wrq⌉                           selective, full
 ///                     ⌈wRh⌉ + ⌈wrf⌉                   full
 ///   workspace     = largest over layers of
-///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full
+///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full; ⌈wrq⌉ twice with cp > 1
 ///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           full
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
 ///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
-///                                                 ⌈wrQ⌉ twice with norms of heads
+///                                                 ⌈wrQ⌉ twice with norms of heads or cp > 1
 ///
 /// The outputs of norms and activations are recomputed in every backward: no matrix product, for
 /// 2wRh + wrf a layer, and wrQ with norms of heads. Checked by:
@@ -86,10 +90,13 @@ struct ChunkMemory {
 /// A layer's activations: saved by the forward, or recomputed in the backward.
 template <class T>
 struct SavedActivations {
-  T* qkv = nullptr;            ///< [rows, qkv], rotated; with norms of heads, before both
-  T* middle = nullptr;         ///< [local, hidden], behind attention
-  T* up = nullptr;             ///< [rows, up], before the activation
-  T* attended = nullptr;       ///< [rows, query]
+  T* qkv = nullptr;        ///< [rows, qkv], rotated; with norms of heads, before both. With
+                           ///< cp > 1 [cp · rows, qkv / cp], the rank's heads of all tokens
+  T* middle = nullptr;     ///< [local, hidden], behind attention
+  T* up = nullptr;         ///< [rows, up], before the activation
+  T* attended = nullptr;   ///< [rows, query]
+  T* attention = nullptr;  ///< what attention computed: `attended`, or with cp > 1 the other form
+                           ///< of it, [cp · rows, query / cp]
   Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
 };
 
@@ -122,9 +129,10 @@ struct Workspace {
   T* activated = nullptr;           ///< [rows, ffn]
   T* activated_gradient = nullptr;  ///< [rows, ffn]
   T* up_gradient = nullptr;         ///< [rows, up]
-  T* attended_gradient = nullptr;   ///< [rows, query]
+  T* attended_gradient = nullptr;   ///< [rows, query], both forms in turn, as the next one
   T* qkv_gradient = nullptr;        ///< [rows, qkv]
   T* normed_qkv = nullptr;          ///< [rows, qkv], rotated; only with norms of heads
+  T* exchanged = nullptr;           ///< the same memory, before and after: only with cp > 1
   T* logits = nullptr;              ///< [loss_rows, vocab]
 };
 

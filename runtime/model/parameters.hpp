@@ -45,7 +45,8 @@ struct FlatParameters {
   std::int64_t padded = 0;
 };
 
-/// One chunk of layers on one tensor-parallel rank.
+/// One chunk of layers on one rank of a tensor-parallel and a context-parallel group. The
+/// parameters of context-parallel ranks are the same.
 struct ChunkSpec {
   ModelSpec model;         ///< with its constants
   int first_layer = 0;     ///< of the model
@@ -55,9 +56,11 @@ struct ChunkSpec {
   int units = 1;  ///< unit u holds layers ⌊u·layers/units⌋ to ⌊(u+1)·layers/units⌋ − 1
   int tp = 1;
   int tp_rank = 0;
+  int cp = 1;       ///< divides heads / tp and kv_heads / tp, or is 1
+  int cp_rank = 0;  ///< holds the tokens [cp_rank, cp_rank + 1) · sequence / cp of each sample
   bool sequence_parallel = false;
   int microbatch = 1;                ///< samples
-  int sequence = 0;                  ///< tokens of a sample
+  int sequence = 0;                  ///< tokens of a sample, on all context-parallel ranks
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
   int shards = 1;                    ///< flat parameters are padded to parts of 8 elements for each
   std::int64_t padded_vocab = 0;     ///< a multiple of tp

@@ -15,6 +15,32 @@ std::string hint_of(const ModelSpec& model) {
   return "write the plan again with the model: plan predict FILE --model NAME -o NEW";
 }
 
+/// Context parallelism exchanges heads: each of cp ranks has an equal part of a tensor-parallel
+/// rank's heads, and of the sequence.
+Status check_context(const PlanFile& file) {
+  const ParallelPlan& plan = file.plan;
+  if (plan.cp == 1) return Done{};
+  if (plan.cp_comm == CpComm::ring) {
+    return input_error("the plan", fmt::format("cp {} by p2p (ring attention)", plan.cp),
+                       "cp communication a2a",
+                       "this runtime exchanges heads: plan predict FILE --cp-comm a2a -o NEW");
+  }
+  const int parts = plan.tp * plan.cp;
+  const auto refuse = [&](std::string_view what, int count) {
+    return input_error("the plan",
+                       fmt::format("{} {} over tp {} x cp {}", count, what, plan.tp, plan.cp),
+                       fmt::format("a tp x cp that divides the {}", what));
+  };
+  if (file.model.heads % parts != 0) return refuse("heads", file.model.heads);
+  if (file.model.kv_heads % parts != 0) return refuse("key-value heads", file.model.kv_heads);
+  if (file.job.sequence % plan.cp != 0) {
+    return input_error("the plan",
+                       fmt::format("a sequence of {} over cp {}", file.job.sequence, plan.cp),
+                       "a cp that divides the sequence");
+  }
+  return Done{};
+}
+
 }  // namespace
 
 Status check_executable(const PlanFile& file, std::string_view backend) {
@@ -25,12 +51,14 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
   }
   using P = ParallelPlan;
   for (const PlanField& field : plan_fields()) {
-    const bool executed = field.is(&P::tp) || field.is(&P::pp) || field.is(&P::dp);
+    const bool executed =
+        field.is(&P::tp) || field.is(&P::pp) || field.is(&P::dp) || field.is(&P::cp);
     if (field.kind != PlanFieldKind::degree || executed || same_value(field, plan, P{})) continue;
     return input_error(where, fmt::format("{} {}", field.label, value_text(field, plan)),
                        fmt::format("{} 1", field.label),
-                       "this runtime executes tp, pp, vpp, dp and ZeRO");
+                       "this runtime executes tp, cp, pp, vpp, dp and ZeRO");
   }
+  if (Status context = check_context(file); !context) return context;
   if (runs_both_ways(plan.schedule)) {
     return input_error(where,
                        fmt::format("schedule {}, whose first rank holds the embedding and the "

@@ -13,18 +13,21 @@ namespace echelon {
 
 namespace {
 
-/// In every tensor-parallel group.
+/// Among the ranks that share the passes of a microbatch: those of a tensor-parallel and a
+/// context-parallel group.
 std::vector<StepTimes> with_turns_as_compute(const ParallelPlan& plan,
                                              std::span<const StepTimes> ranks) {
   std::vector<StepTimes> out(ranks.begin(), ranks.end());
   const ProcessGrid grid(plan);
-  if (grid.degree(Axis::tp) == 1) return out;
+  if (grid.degree(Axis::tp) * grid.degree(Axis::cp) == 1) return out;
   std::map<int, StepTimes*> of_rank;
   for (StepTimes& each : out) of_rank[each.rank] = &each;
   for (const auto& [rank, times] : of_rank) {
-    if (grid.coordinates(rank).tp > 0) continue;
+    if (grid.coordinates(rank).tp > 0 || grid.coordinates(rank).cp > 0) continue;
     std::vector<StepTimes*> peers;
-    for (const int each : grid.group(Axis::tp, rank)) peers.push_back(of_rank.at(each));
+    for (const int part : grid.group(Axis::cp, rank)) {
+      for (const int each : grid.group(Axis::tp, part)) peers.push_back(of_rank.at(each));
+    }
     count_turns_as_compute(peers);
   }
   return out;

@@ -9,6 +9,15 @@
 #include "runtime/training/training_rank.hpp"
 
 namespace echelon {
+namespace {
+
+/// Tokens of a microbatch on a rank.
+std::int64_t rows_of(const Training& training) {
+  const ParallelPlan& plan = training.plan;
+  return std::int64_t{training.job.sequence} / plan.cp * plan.microbatch;
+}
+
+}  // namespace
 
 template <class T>
 TrainingDevice<T>::TrainingDevice(RunThreads& run_threads, Backend<T>& backend,
@@ -25,12 +34,14 @@ TrainingDevice<T>::TrainingDevice(RunThreads& run_threads, Backend<T>& backend,
                                                Within::tp_comm);
     r.kv = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::kv_replicas), compute,
                                                Within::tp_comm);
+    r.cp = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::cp), compute,
+                                               Within::cp_comm);
     r.forward = &world.at(rank, GroupRole::forward);
     r.backward = &world.at(rank, GroupRole::backward);
     r.tied = &world.at(rank, GroupRole::tied);
     r.all = &world.at(rank, GroupRole::norm);
     r.sample.resize(at_index(training.job.sequence + 1));
-    r.batch.resize(at_index(2 * training.job.sequence * training.plan.microbatch));
+    r.batch.resize(at_index(2 * rows_of(training)));
     allocate(r);
   }
 }
@@ -46,6 +57,7 @@ typename TrainingDevice<T>::RankState& TrainingDevice<T>::state(int rank) const 
 template <class T>
 bool TrainingDevice<T>::estimates_noise(std::int64_t step) const {
   return training_.noise_every > 0 && step % training_.noise_every == 0 &&
+         training_.plan.cp == 1 &&  // a rank has part of a microbatch's gradient
          training_.plan.schedule != ScheduleKind::zero_bubble_h1 &&
          std::int64_t{schedule_.microbatches} * training_.plan.dp > 1;
 }
@@ -186,21 +198,23 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
   }
 }
 
-/// Rows are ordered [sequence][sample]; targets follow the tokens.
+/// Rows are ordered [sequence][sample]; targets follow the tokens. A context-parallel rank has its
+/// part of each sample.
 template <class T>
 void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
-  const std::int64_t sequence = training_.job.sequence;
-  const std::int64_t rows = sequence * plan.microbatch;
+  const std::int64_t rows = rows_of(training_);
+  const std::int64_t slice = rows / plan.microbatch;
+  const std::int64_t first = r.at.cp * slice;
   std::int32_t* const tokens = r.batch.data();
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
     const std::int64_t number = samples_before(r.step) + r.at.dp * share +
                                 std::int64_t{*i.microbatch} * plan.microbatch + s;
     training_.read(number, r.sample.data());
-    for (std::int64_t t = 0; t < sequence; ++t) {
-      tokens[t * plan.microbatch + s] = r.sample[at_index(t)];
-      tokens[rows + t * plan.microbatch + s] = r.sample[at_index(t + 1)];
+    for (std::int64_t t = 0; t < slice; ++t) {
+      tokens[t * plan.microbatch + s] = r.sample[at_index(first + t)];
+      tokens[rows + t * plan.microbatch + s] = r.sample[at_index(first + t + 1)];
     }
   }
   on.upload(tokens, r.buffers[at_index(*i.writes.begin())],
@@ -223,8 +237,7 @@ ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instructio
     args.tied_gradients = tied->gradients;
   }
   args.tokens = reinterpret_cast<const std::int32_t*>(buffer(BufferKind::batch));
-  if (args.tokens != nullptr)
-    args.targets = args.tokens + training_.job.sequence * training_.plan.microbatch;
+  if (args.tokens != nullptr) args.targets = args.tokens + rows_of(training_);
   args.input = reinterpret_cast<const T*>(buffer(BufferKind::input));
   args.output = reinterpret_cast<T*>(buffer(BufferKind::output));
   args.output_gradient = reinterpret_cast<const T*>(buffer(BufferKind::output_gradient));

@@ -41,6 +41,8 @@ ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const C
   spec.units = schedule.units;
   spec.tp = plan.tp;
   spec.tp_rank = at.tp;
+  spec.cp = plan.cp;
+  spec.cp_rank = at.cp;
   spec.sequence_parallel = plan.sequence_parallel && plan.tp > 1;
   spec.microbatch = plan.microbatch;
   spec.sequence = training.job.sequence;
@@ -55,9 +57,10 @@ ZeroGroups zero_groups_of(World& world, int rank, const ParallelPlan& plan, cons
   const int group = plan.zero > 0 ? plan.shard_group : 1;
   s.zero = group > 1 ? plan.zero : 0;
   s.shards = group;
-  s.shard = at.dp % group;
-  s.replicas = plan.dp / group;
-  s.replica = at.dp / group;
+  const int place = at.dp * plan.cp + at.cp;  // as in ProcessGrid::data_group
+  s.shard = place % group;
+  s.replicas = plan.dp * plan.cp / group;
+  s.replica = place / group;
   s.reduce_replicas = &world.at(rank, group > 1 ? GroupRole::replica_reduce : GroupRole::dp_reduce);
   if (plan.zero == 0) return s;
   s.reduce_shards = &world.at(rank, GroupRole::shard_reduce);
@@ -97,9 +100,9 @@ void TrainingDevice<T>::allocate(RankState& r) {
   r.processor.prepare(specs, r.memory);
   for (const ChunkSpec& spec : specs) {
     auto& each = r.chunks.emplace_back();
-    each.chunk = std::make_unique<Chunk<T>>(r.processor.on(Queue::compute), spec,
-                                            r.tp->size() > 1 ? r.tp.get() : nullptr,
-                                            r.kv->size() > 1 ? r.kv.get() : nullptr);
+    each.chunk = std::make_unique<Chunk<T>>(
+        r.processor.on(Queue::compute), spec, r.tp->size() > 1 ? r.tp.get() : nullptr,
+        r.kv->size() > 1 ? r.kv.get() : nullptr, r.cp->size() > 1 ? r.cp.get() : nullptr);
     each.states =
         std::make_unique<OptimizerState<T>>(each.chunk->parameters(), zero_groups, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);

@@ -60,6 +60,7 @@ struct TrainingDevice<T>::RankState {
   Coordinates at;
   std::unique_ptr<TimedCommunicator> tp;
   std::unique_ptr<TimedCommunicator> kv;
+  std::unique_ptr<TimedCommunicator> cp;
   Communicator* forward = nullptr;
   Communicator* backward = nullptr;
   Communicator* tied = nullptr;

@@ -53,6 +53,12 @@ void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t byte
     return ring_exchange(comm, which == GroupRole::forward ? 1 : -1, data,
                          bytes / bytes_of(Element::bf16));
   }
+  if (which == GroupRole::cp) {  // of what the first half holds
+    const std::int64_t part = bytes / 2 / bytes_of(Element::bf16) / comm.size();
+    const std::vector<std::int64_t> parts(static_cast<std::size_t>(comm.size()), part);
+    auto* const out = static_cast<std::byte*>(data) + part * comm.size() * bytes_of(Element::bf16);
+    return comm.all_to_all(data, parts, out, parts, Element::bf16);
+  }
   for (const Element element : {Element::bf16, Element::f32}) {
     const std::int64_t count = bytes / bytes_of(element);
     const std::int64_t part = count / comm.size();
@@ -69,6 +75,7 @@ Queue queue_of(GroupRole role) {
   switch (role) {
     case GroupRole::tp:
     case GroupRole::kv_replicas:
+    case GroupRole::cp:
     case GroupRole::dp_compute:
     case GroupRole::shard_compute:
     case GroupRole::replica_compute: return Queue::compute;
@@ -100,7 +107,9 @@ CudaWorldOptions world_options_of(const PlanFile& plan) {
   return {.warm_up_bytes = std::min(kLargest, std::max(of_stage, activations))};
 }
 
-bool is_beside(GroupRole role) { return role == GroupRole::tp || role == GroupRole::kv_replicas; }
+bool is_beside(GroupRole role) {
+  return role == GroupRole::tp || role == GroupRole::kv_replicas || role == GroupRole::cp;
+}
 
 namespace {
 

@@ -114,6 +114,14 @@ template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
             int samples, int heads, int head_dim, int direction);
 
+// ---- Heads split among ranks (head_split.cu)
+
+/// [parts, rows, width / parts] from rows of all heads, and back.
+template <class T>
+void split_heads(Stream stream, const HeadSplit& split, const T* x, T* parts);
+template <class T>
+void join_heads(Stream stream, const HeadSplit& split, const T* parts, T* x);
+
 // ---- Attention (attention_forward.cu, attention_backward.cu)
 
 [[nodiscard]] constexpr bool attention_takes(int head_dim) {

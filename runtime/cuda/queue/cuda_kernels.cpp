@@ -190,6 +190,14 @@ void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequ
       s, qkv, direction);
 }
 
+void CudaKernels::split_heads(const HeadSplit& split, const T* x, T* parts) {
+  enqueue([&](cudaStream_t on) { cuda::split_heads<T>(on, split, x, parts); }, split, x, parts);
+}
+
+void CudaKernels::join_heads(const HeadSplit& split, const T* parts, T* x) {
+  enqueue([&](cudaStream_t on) { cuda::join_heads<T>(on, split, parts, x); }, split, parts, x);
+}
+
 void CudaKernels::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                                     float* log_sum) {
   enqueue(

@@ -52,7 +52,7 @@ cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
 
-cudaStream_t CudaProcessor::tensor_parallel_stream() const { return compute().side_stream(); }
+cudaStream_t CudaProcessor::side_stream() const { return compute().side_stream(); }
 
 const Attention& CudaProcessor::attention() const {
   return queues_[static_cast<std::size_t>(Queue::compute)]->attention();
@@ -96,7 +96,7 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   memory.count(&MemoryBreakdown::communication, communicators_);
   const Bytes beside = memory_of_device().used - memory.held().total();
   for (const ChunkSpec& spec : chunks) {
-    const std::int64_t rows = std::int64_t{spec.sequence} * spec.microbatch;
+    const std::int64_t rows = shape_of(spec).rows;
     batch_bytes_ = 2 * rows * bytes_of(Element::i32);
     if (spec.embedding) token_rows_bytes_ = token_rows_count(rows) * bytes_of(Element::i32);
   }

@@ -41,7 +41,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
   /// Of the collectives that run beside the compute queue's kernels.
-  [[nodiscard]] cudaStream_t tensor_parallel_stream() const;
+  [[nodiscard]] cudaStream_t side_stream() const;
   [[nodiscard]] const Attention& attention() const;
   [[nodiscard]] GraphsMade graphs() const;
   [[nodiscard]] std::string gemm_algorithms() const;  ///< Gemm::in_use()

@@ -13,16 +13,6 @@
 namespace echelon::cuda {
 namespace {
 
-AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
-  return {.sequence = spec.sequence,
-          .samples = spec.microbatch,
-          .heads = s.heads,
-          .kv_heads = s.kv_heads,
-          .head_dim = spec.model.head_dim,
-          .qkv_stride = s.qkv,
-          .out_stride = s.query};
-}
-
 /// Bytes of the largest workspace of any kernel of a chunk, except attention's.
 std::int64_t workspace_of(const ChunkSpec& spec) {
   const ChunkShape s = shape_of(spec);
@@ -32,7 +22,7 @@ std::int64_t workspace_of(const ChunkSpec& spec) {
   for (const std::int64_t width : {s.hidden, s.qkv, s.up}) {
     need(kFloat * bias_gradient_workspace(s.rows, width));
   }
-  if (spec.model.qk_norm) need(kFloat * head_norms_workspace(attention_of(spec, s)));
+  if (spec.model.qk_norm) need(kFloat * head_norms_workspace(attention_shape_of(spec)));
   if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
   return max_bytes;
 }
@@ -65,10 +55,10 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   for (const ChunkSpec& spec : chunks) {
     scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
     if (!computes) continue;
-    communicates_ = communicates_ || spec.tp > 1;
+    communicates_ = communicates_ || spec.tp * spec.cp > 1;
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
     if (spec.layers > 0) {
-      const AttentionShape shape = attention_of(spec, shape_of(spec));
+      const AttentionShape shape = attention_shape_of(spec);
       attention_.prepare(shape, stream());
       scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
     }

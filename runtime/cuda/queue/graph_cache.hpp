@@ -112,6 +112,7 @@ class GraphCache {
   void add(const HeadNorms<T>& n) {
     note(n.q_weight, n.k_weight, n.eps);
   }
+  void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key_value); }
   void add(const AttentionShape& s) {
     note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride);
   }

@@ -85,6 +85,44 @@ TEST_CASE("a ring passes all keys and values, an all-to-all exchanges queries, k
   CHECK(payload(CpComm::all_to_all, "cp_gather_heads") == Approx(2 * own * 32 * 128));
 }
 
+TEST_CASE("a runtime that packs heads copies them and saves attention's output in both forms") {
+  const Setup s = setup("8b", 64, 32768);
+  const Framework own = find_framework("echelon").value();
+  const LayerSharding four{.cp = 4, .cp_comm = CpComm::all_to_all, .microbatch = 1};
+  const double tokens = 32768.0 / 4;
+  const double output = 2 * tokens * 32 * 128;
+  const double heads = 2 * tokens * (32 + 2 * 8) * 128;
+  const auto list_of = [&](LayerSharding sharding) {
+    return layer_operators(s.model, s.job, own, sharding);
+  };
+  double copied = 0;
+  const OperatorList list = list_of(four);
+  for (const Operator& op : list.view()) {
+    if (op.name == "cp_split_heads" || op.name == "cp_join_heads")
+      copied += op.forward_traffic.in(kByte) + op.backward_traffic.in(kByte);
+  }
+  CHECK(copied == Approx(4 * (heads + output)));
+  const OperatorList one = list_of({.microbatch = 1});
+  const auto saved = [](const OperatorList& of, Recompute how) { return of.saved(how).in(kByte); };
+  CHECK(saved(list, Recompute::none) == Approx(saved(one, Recompute::none) / 4 + output));
+  CHECK(saved(list, Recompute::selective) == Approx(saved(one, Recompute::selective) / 4));
+}
+
+TEST_CASE("recomputed attention behind an all-to-all of packed heads repeats it") {
+  Setup s = setup("8b", 8, 131072);
+  s.framework = find_framework("echelon").value();
+  const auto exposed = [&](Recompute how, int cp) {
+    ParallelPlan p = plan(s, 1, cp, 1);
+    p.cp_comm = CpComm::all_to_all;
+    p.recompute = how;
+    return s.cost_model().price(p).time.parts.exposed[Axis::cp];
+  };
+  // Forward and backward exchange q, k and v (48 heads) and the output (32), each once.
+  const double more = exposed(Recompute::selective, 8) / exposed(Recompute::none, 8);
+  CHECK(more == Approx(1 + 32.0 / (2 * (48 + 32))).epsilon(0.01));
+  CHECK(exposed(Recompute::selective, 1) == Seconds{});
+}
+
 TEST_CASE("one context-parallel rank has no context communication, more have some") {
   const Setup s = setup("8b", 64, 8192);
   CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.exposed[Axis::cp] == Seconds{});

@@ -380,6 +380,9 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
   CHECK(reason(2, CpComm::ring, 4098, "megatron-core") == "sequence-not-divisible");
   CHECK(reason(2, CpComm::ring, 4096, "nanotron") == "framework-lacks-feature");
   CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "framework-lacks-feature");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "echelon") == "legal");
+  CHECK(reason(2, CpComm::all_to_all, 4104, "echelon") == "legal");  // one slice per rank
+  CHECK(reason(2, CpComm::ring, 4096, "echelon") == "framework-lacks-feature");
 }
 
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {

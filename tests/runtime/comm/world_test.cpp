@@ -66,6 +66,7 @@ TEST_CASE("groups follow the order of ranks and count context-parallel ranks as 
   const ModelSpec model = model_of(8, false);
   CHECK(text_of(GroupRole::dp_reduce, plan, model) == "{0,1,2,3}{4,5,6,7}");
   CHECK(text_of(GroupRole::shard_reduce, plan, model) == "{0,1}{2,3}{4,5}{6,7}");
+  CHECK(text_of(GroupRole::cp, plan, model) == "{0,1}{2,3}{4,5}{6,7}");
   plan.rank_order = RankOrder::pp_inside_dp;
   CHECK(text_of(GroupRole::dp_reduce, plan, model) == "{0,1,4,5}{2,3,6,7}");
   CHECK(text_of(GroupRole::forward, plan, model) == "{0,2}{1,3}{4,6}{5,7}");

@@ -243,6 +243,41 @@ TEST_CASE("rotary embedding turns pairs of numbers by position / theta^(2i/d), a
   CHECK(distance(turned, x) < kClose<double>);
 }
 
+TEST_CASE("heads of rows are split among parts, and joined again") {
+  constexpr std::int64_t kRows = 5;
+  constexpr int kDim = 3;
+  struct Case {
+    int parts, heads, kv_heads;
+  };
+  for (const Case& c : {Case{2, 4, 2}, Case{4, 4, 4}, Case{3, 6, 0}, Case{1, 2, 1}}) {
+    CAPTURE(c.parts, c.heads, c.kv_heads);
+    const HeadSplit split{kRows, c.parts, c.heads * kDim, c.kv_heads * kDim};
+    Numbers numbers(39);
+    const auto x = operand<float>(numbers, kRows * split.width());
+    std::vector<float> expected;  // by part, row, kind of heads, head
+    for (int part = 0; part < c.parts; ++part) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        int before = 0;
+        for (const int heads : {c.heads, c.kv_heads, c.kv_heads}) {
+          for (int head = 0; head < heads / c.parts; ++head) {
+            const std::int64_t from =
+                row * split.width() + (before + part * heads / c.parts + head) * kDim;
+            for (int i = 0; i < kDim; ++i)
+              expected.push_back(x[static_cast<std::size_t>(from + i)]);
+          }
+          before += heads;
+        }
+      }
+    }
+    std::vector<float> parts(x.size());
+    cpu::split_heads(split, x.data(), parts.data());
+    CHECK(same_bits(parts, expected));
+    std::vector<float> back(x.size());
+    cpu::join_heads(split, parts.data(), back.data());
+    CHECK(same_bits(back, x));
+  }
+}
+
 TEST_CASE("element-wise kernels give the same bits for any number of threads") {
   Numbers numbers(38);
   const auto x = operand<float>(numbers, 300 * 2 * 70, -3, 3);

@@ -295,7 +295,7 @@ TEST_CASE("waiting for a rank without a core is compute, as in the prediction") 
   };
   set(first, Within::tp_comm, 1.125);
   set(first, Within::peers, 1);
-  set(first, Within::tp_without_core, 0.0625);
+  set(first, Within::comm_without_core, 0.0625);
   set(second, Within::tp_comm, 0.125);
   set(second, Within::kernels_without_core, 0.75);
   const StepTimes bare = first;
@@ -307,6 +307,13 @@ TEST_CASE("waiting for a rank without a core is compute, as in the prediction") 
   CHECK(parts.compute == Seconds{3 - 0.3125});
   CHECK(parts.total() == step_parts_of(program, bare).total());
   CHECK(step_parts_of(program, second).exposed[Axis::tp] == Seconds{0.125});
+  // Of context-parallel ranks alike.
+  StepTimes third = bare;
+  set(third, Within::tp_comm, 0);
+  set(third, Within::cp_comm, 1.125);
+  StepTimes* const others[] = {&third, &second};
+  count_turns_as_compute(others);
+  CHECK(step_parts_of(program, third).exposed[Axis::cp] == Seconds{1.125 - 0.75 - 0.0625});
 }
 
 TEST_CASE("a pipeline rank's wait for one without a core is core sharing, not bubble") {

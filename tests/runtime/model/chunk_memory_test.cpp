@@ -13,7 +13,7 @@ std::int64_t up64(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_t wide) {
   const ModelSpec& model = spec.model;
   const bool split = spec.sequence_parallel && spec.tp > 1;
-  const std::int64_t r = std::int64_t{spec.sequence} * spec.microbatch;
+  const std::int64_t r = std::int64_t{spec.sequence} / spec.cp * spec.microbatch;
   const std::int64_t local = split ? r / spec.tp : r;
   const std::int64_t h = model.hidden;
   const std::int64_t a = model.heads / spec.tp;
@@ -23,7 +23,7 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   const std::int64_t up = model.gated_mlp ? 2 * f : f;
   const std::int64_t state = up64(w * local * h);
   const std::int64_t rest = up64(w * r * qkv) + state + up64(w * r * up);
-  const std::int64_t core = up64(w * r * q) + up64(wide * r * a);
+  const std::int64_t core = (spec.cp > 1 ? 2 : 1) * up64(w * r * q) + up64(wide * r * a);
   ChunkMemory m;
   std::int64_t reread = 0;
   for (int l = 0; l < spec.layers; ++l) {
@@ -43,7 +43,7 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   }
   std::int64_t turn = 0;
   if (spec.layers > 0) {
-    const std::int64_t copies = model.qk_norm ? 2 : 1;
+    const std::int64_t copies = model.qk_norm || spec.cp > 1 ? 2 : 1;
     turn = std::max(2 * up64(w * r * f) + up64(w * r * up),
                     up64(w * r * q) + copies * up64(w * r * qkv));
   }
@@ -74,14 +74,18 @@ TEST_CASE("memory of a chunk equals the formulas") {
           run.sequence = 300;
           run.model.max_positions = 300;
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            const ChunkSpec spec = chunk_spec(run, chunk, tp - 1);
-            const ChunkMemory brief = ChunkLayout<Bfloat16>(spec).memory();
-            const ChunkMemory expected = memory_by_formula(spec, 2, 4);
-            CHECK(brief.saved == expected.saved);
-            CHECK(brief.weight_inputs == expected.weight_inputs);
-            CHECK(brief.workspace == expected.workspace);
-            const ChunkMemory twice = ChunkLayout<double>(spec).memory();
-            CHECK(twice.saved == memory_by_formula(spec, 8, 8).saved);
+            ChunkSpec spec = chunk_spec(run, chunk, tp - 1);
+            for (const int cp : {1, 2}) {
+              if (model.kv_heads % (tp * cp) != 0 && cp > 1) continue;
+              spec.cp = cp;
+              const ChunkMemory brief = ChunkLayout<Bfloat16>(spec).memory();
+              const ChunkMemory expected = memory_by_formula(spec, 2, 4);
+              CHECK(brief.saved == expected.saved);
+              CHECK(brief.weight_inputs == expected.weight_inputs);
+              CHECK(brief.workspace == expected.workspace);
+              const ChunkMemory twice = ChunkLayout<double>(spec).memory();
+              CHECK(twice.saved == memory_by_formula(spec, 8, 8).saved);
+            }
           }
         }
       }

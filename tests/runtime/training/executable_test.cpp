@@ -52,3 +52,31 @@ TEST_CASE("a plan whose stages run back over the ranks is refused") {
   CHECK(lacks(refused.error().message(), "schedule dualpipev") == "");
   CHECK(lacks(refused.error().message(), "1f1b, interleaved") == "");
 }
+
+TEST_CASE("context parallelism is executed by exchanging heads, and refused as a ring") {
+  PlanFile file;
+  file.model = load_model("gpt2-tiny").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  file.plan.cp = 2;
+  const Status ring = check_executable(file, "cpu");
+  REQUIRE_FALSE(ring.ok());
+  CHECK(lacks(ring.error().message(), "cp 2 by p2p (ring attention)") == "");
+  CHECK(lacks(ring.error().message(), "--cp-comm a2a") == "");
+  file.plan.cp_comm = CpComm::all_to_all;
+  CHECK(check_executable(file, "cpu").ok());
+  REQUIRE(file.model.heads == 4);
+  const auto refusal = [&](auto change) {
+    PlanFile other = file;
+    change(other);
+    const Status refused = check_executable(other, "cpu");
+    return refused.ok() ? std::string() : refused.error().message();
+  };
+  CHECK(lacks(refusal([](PlanFile& f) { f.plan.cp = 3; }), "4 heads over tp 1 x cp 3") == "");
+  CHECK(lacks(refusal([](PlanFile& f) { f.plan.tp = 4; }), "4 heads over tp 4 x cp 2") == "");
+  CHECK(lacks(refusal([](PlanFile& f) { f.model.kv_heads = 1; }),
+              "1 key-value heads over tp 1 x cp 2") == "");
+  CHECK(lacks(refusal([](PlanFile& f) { f.job.sequence = 33; }), "a sequence of 33 over cp 2") ==
+        "");
+}

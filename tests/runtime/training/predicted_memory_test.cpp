@@ -35,12 +35,13 @@ struct Grid {
   ScheduleKind schedule;
   std::vector<int> layers = {};  ///< per stage; empty: equal ones
   int group = 1;                 ///< microbatches
+  int cp = 1;
 };
 
 std::string describe(const Grid& g) {
   return fmt::format(
-      "tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}", g.tp,
-      g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
+      "tp {}{} cp {} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}", g.tp,
+      g.sequence_parallel ? " sp" : "", g.cp, g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
       name_of(g.schedule), fmt::join(g.layers, ","), g.group);
 }
 
@@ -86,7 +87,9 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   plan.vpp = g.vpp;
   plan.dp = g.dp;
   plan.zero = g.zero;
-  plan.shard_group = g.dp;
+  plan.cp = g.cp;
+  if (g.cp > 1) plan.cp_comm = CpComm::all_to_all;
+  plan.shard_group = g.dp * g.cp;
   plan.sequence_parallel = g.sequence_parallel;
   plan.recompute = g.recompute;
   plan.schedule = g.schedule;
@@ -133,7 +136,7 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
         reported.communication.in(kByte)));
     // Timing decides whether a boundary's buffer is free in time: its count may be off by one, as
     // may that of batches. In models this small one buffer can be more than 2 % of a rank's memory.
-    const double rows = static_cast<double>(plan.microbatch) * job.sequence;
+    const double rows = static_cast<double>(plan.microbatch) * job.sequence / plan.cp;
     const double wide = width_of(job.precision.compute) * model.hidden + 16;
     const Bytes one_buffer = g.pp > 1 ? Bytes{wide * rows} : Bytes{};
     const Bytes off = reported.total() - held.total();
@@ -171,6 +174,30 @@ TEST_CASE("memory with norms of heads is predicted as well") {
     check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
     check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
     check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
+  }
+}
+
+TEST_CASE("memory with context parallelism is predicted as well") {
+  const ModelSpec gpt = load_model("gpt2-tiny").value();
+  const ModelSpec llama = measured_llama();
+  ModelSpec norms = llama;
+  norms.qk_norm = true;
+  ModelSpec narrow = llama;
+  narrow.ffn_hidden = 256;  // attention needs more at a time than the MLP
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (const Grid& g : std::vector<Grid>{
+             {1, 1, 1, 1, 0, false, recompute, one_f_one_b, {}, 1, 2},
+             {2, 1, 1, 1, 1, true, recompute, one_f_one_b, {}, 1, 2},
+             {1, 2, 1, 2, 1, false, recompute, zero_bubble_h1, {}, 1, 2},
+             {1, 2, 2, 1, 3, false, recompute, interleaved, {}, 2, 4},
+             {2, 2, 1, 2, 2, false, recompute, gpipe, {}, 1, 2},
+         }) {
+      check<float>(gpt, g, "fp32");
+      for (const ModelSpec& model : {llama, norms, narrow}) {
+        if (model.kv_heads % (g.tp * g.cp) == 0) check<Bfloat16>(model, g, "bf16");
+      }
+    }
   }
 }
 

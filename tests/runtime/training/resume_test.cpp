@@ -17,20 +17,22 @@ namespace fs = std::filesystem;
 using echelon::test::lacks;
 
 TrainedCase small_case(int tp, int pp, int dp, int zero, const char* precision = "fp32",
-                       std::int64_t global_batch = 8) {
+                       std::int64_t global_batch = 8, int cp = 1) {
   TrainedCase c;
   c.model = small_gpt2();
   c.plan = plan_for(c.model, tp, pp, dp);
+  c.plan.cp = cp;
+  if (cp > 1) c.plan.cp_comm = CpComm::all_to_all;
   c.plan.zero = zero;
-  c.plan.shard_group = zero > 0 ? dp : 1;
+  c.plan.shard_group = zero > 0 ? dp * cp : 1;
   c.precision = precision;
   c.global_batch = global_batch;
   return c;
 }
 
 /// In fp64, which the cluster that prices the program has no units for.
-PlanFile exact_plan(int tp, int pp, int dp, int zero, std::int64_t global_batch = 8) {
-  PlanFile plan = plan_file(small_case(tp, pp, dp, zero, "bf16", global_batch));
+PlanFile exact_plan(int tp, int pp, int dp, int zero, std::int64_t global_batch = 8, int cp = 1) {
+  PlanFile plan = plan_file(small_case(tp, pp, dp, zero, "bf16", global_batch, cp));
   plan.job.precision = find_precision("fp64").value();
   return plan;
 }
@@ -135,6 +137,7 @@ TEST_CASE("saved under any plan, a run goes on under any other within rounding")
   for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{
            {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 4, 3}, {2, 1, 2, 1}, {1, 4, 1, 0}, {1, 2, 2, 2}})
     plans.push_back(exact_plan(tp, pp, dp, zero));
+  plans.push_back(exact_plan(1, 1, 2, 3, 8, 2));  // cp 2
   RunSettings settings = settings_for(4);
   const Ran whole = run(plans.front(), settings);
   const TempDir folder;

@@ -33,6 +33,7 @@ struct GpuVariant {
   const char* name;
   int tp, pp, dp;
   void (*change)(ParallelPlan&);
+  int cp = 1;
 };
 const std::vector<GpuVariant> kVariants = {
     {"one rank", 1, 1, 1, [](ParallelPlan&) {}},
@@ -51,6 +52,11 @@ const std::vector<GpuVariant> kVariants = {
      [](ParallelPlan& p) { p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
     {"pp 2, ZB-H1", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; }},
     {"tp 2, pp 2, dp 2, ZeRO 1", 2, 2, 2, [](ParallelPlan& p) { p.zero = 1; }},
+    {"cp 2, ZeRO 3, selective", 1, 1, 1,
+     [](ParallelPlan& p) { p.zero = 3, p.recompute = Recompute::selective; }, 2},
+    {"tp 2, cp 2, pp 2, sequence parallel, ZB-H1", 2, 2, 1,
+     [](ParallelPlan& p) { p.sequence_parallel = true, p.schedule = ScheduleKind::zero_bubble_h1; },
+     2},
     {"tp 2, pp 2, dp 2, ZeRO 3, interleaved, sequence parallel", 2, 2, 2,
      [](ParallelPlan& p) {
        p.zero = 3;
@@ -66,12 +72,15 @@ TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
   v.change(probe);
   TrainedCase c;
   c.model = with_wide_heads(make(std::max(2, v.pp * probe.vpp)));
+  if (v.cp > 1) c.model.heads = c.model.kv_heads = v.tp * v.cp;
   c.plan = plan_for(c.model, v.tp, v.pp, v.dp);
+  c.plan.cp = v.cp;
+  if (v.cp > 1) c.plan.cp_comm = CpComm::all_to_all;
   c.global_batch = 2 * v.dp;
   c.steps = 2;
   c.rate = 1e-3;
   v.change(c.plan);
-  if (c.plan.zero > 0 && c.plan.shard_group == 1) c.plan.shard_group = c.plan.dp;
+  if (c.plan.zero > 0 && c.plan.shard_group == 1) c.plan.shard_group = v.dp * v.cp;
   return c;
 }
 
@@ -104,7 +113,8 @@ TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
 
 TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
   std::uint64_t seed = 40;
-  for (const std::size_t which : {std::size_t{0}, std::size_t{4}, kVariants.size() - 1}) {
+  for (const std::size_t which :
+       {std::size_t{0}, std::size_t{4}, std::size_t{14}, kVariants.size() - 1}) {
     const GpuVariant& v = kVariants[which];
     TrainedCase c = gpu_case(small_qwen3, v);
     for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
@@ -119,7 +129,7 @@ TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
 
 TEST_CASE("plans train on one GPU that all ranks share to the losses of the CPU") {
   for (const GpuVariant& v : kVariants) {
-    if (v.tp * v.pp * v.dp == 1) continue;
+    if (v.tp * v.cp * v.pp * v.dp == 1) continue;
     const TrainedCase c = gpu_case(small_llama, v);
     INFO(c.model.name << ", " << v.name);
     const auto found = train_on_gpus(c, 1, 1);
@@ -157,6 +167,13 @@ TEST_CASE("tensor-parallel collectives beside the backward's products leave the 
     check_bits(c, 2, seeds);
     check_bits(c, 1, {1, 2, 3});
   }
+}
+
+TEST_CASE("exchanges of heads beside the compute queue leave the bits as they are") {
+  const std::vector<std::uint64_t> seeds{1, 2, 6, 10, 14, 18};
+  TrainedCase c = gpu_case(small_qwen3, kVariants[14]);
+  check_bits(c, 2, seeds);
+  check_bits(c, 1, {1, 2});
 }
 
 /// Layers are reduced and gathered one by one.

@@ -188,8 +188,10 @@ void check_world(const ParallelPlan& plan, const standins::Settings& machine,
 
 TEST_CASE("all group roles of plans connect the right ranks, through NCCL and on one GPU") {
   std::uint64_t seed = 0;
+  ParallelPlan context = small_plan(1, 2, 1, 1);
+  context.cp = 2;
   for (const ParallelPlan& plan : {small_plan(2, 2, 2, 0), small_plan(1, 4, 1, 2),
-                                   small_plan(2, 1, 3, 0), small_plan(1, 2, 2, 3)}) {
+                                   small_plan(2, 1, 3, 0), small_plan(1, 2, 2, 3), context}) {
     for (const standins::Order order : kOrders) {
       check_world(plan, settings_of(++seed, order, static_cast<int>(plan.gpus())), "nccl 2.28.9");
       check_world(plan, settings_of(++seed, order, 1), "memory of one GPU");
