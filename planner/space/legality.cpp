@@ -180,9 +180,9 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
   }
   const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
-    return Rejection{
-        sequence_not_divisible,
-        fmt::format("{} x cp {} does not divide the sequence {}", slices, p.cp, job.sequence)};
+    const std::string parts = slices > 1 ? fmt::format("{} x ", slices) : "";
+    return Rejection{sequence_not_divisible, fmt::format("{}cp {} does not divide the sequence {}",
+                                                         parts, p.cp, job.sequence)};
   }
   if (p.cp_comm == CpComm::ring) return {};
   const int heads = p.tp * p.cp;

@@ -104,9 +104,8 @@ double rate_factor(double from, double to, double noise_scale) {
 std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, double peak_rate) {
   if (noise.estimates == 0) {
     return {
-        "critical batch: no estimate; it needs several microbatches per step and a schedule "
-        "other "
-        "than ZB-H1"};
+        "critical batch: no estimate; it needs several microbatches per step, a schedule other "
+        "than ZB-H1 and no context parallelism"};
   }
   if (!noise.known()) {
     return {fmt::format("critical batch: not enough steps, {} of the {} required estimates",

@@ -42,8 +42,11 @@ std::string line_of(const std::string& text) {
 
 TEST_CASE("externally started processes compute the bits of threads, and one reports") {
   const Runs runs;
-  const std::vector<std::pair<int, std::string>> plans = {
-      {2, "--tp 2"}, {2, "--pp 2 --tp 1"}, {4, "--tp 2 --pp 2"}, {4, "--dp 4 --tp 1 --zero 3"}};
+  const std::vector<std::pair<int, std::string>> plans = {{2, "--tp 2"},
+                                                          {2, "--pp 2 --tp 1"},
+                                                          {4, "--tp 2 --pp 2"},
+                                                          {4, "--dp 4 --tp 1 --zero 3"},
+                                                          {2, "--cp 2"}};
   for (const auto& [ranks, degrees] : plans) {
     INFO(degrees);
     runs.plan("plan.json", ranks, degrees);

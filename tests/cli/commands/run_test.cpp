@@ -41,8 +41,11 @@ std::vector<std::string> launchers(const Runs& runs) {
 TEST_CASE("processes compute the bits that threads compute") {
   const Runs runs;
   if (const std::string why = no_mpi(runs); !why.empty()) return skip(why);
-  const std::vector<std::pair<int, std::string>> plans = {
-      {2, "--tp 2"}, {2, "--pp 2 --tp 1"}, {4, "--tp 2 --pp 2"}, {4, "--dp 4 --tp 1 --zero 3"}};
+  const std::vector<std::pair<int, std::string>> plans = {{2, "--tp 2"},
+                                                          {2, "--pp 2 --tp 1"},
+                                                          {4, "--tp 2 --pp 2"},
+                                                          {4, "--dp 4 --tp 1 --zero 3"},
+                                                          {4, "--cp 2 --tp 2 --sequence-parallel"}};
   for (const auto& [ranks, degrees] : plans) {
     INFO(degrees);
     runs.plan("plan.json", ranks, degrees);

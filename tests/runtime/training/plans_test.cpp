@@ -285,6 +285,15 @@ TEST_CASE("the loss and the gradient norm of the serial run are plausible") {
   CHECK(run.steps.front().gradient_norm == Approx(norm_of(run.gradients)).epsilon(1e-12));
 }
 
+TEST_CASE("the noise of gradients is estimated where a rank has a microbatch's whole gradient") {
+  for (const int cp : {1, 2}) {
+    TrainedCase c = case_of(small_gpt2(), {"", 1, 1, 1, [](ParallelPlan&) {}, cp});
+    c.noise_every = 1;
+    c.steps = 1;
+    CHECK(train<double>(c).steps.front().small_norm.has_value() == (cp == 1));
+  }
+}
+
 TEST_CASE("plans give the same numbers in any order the waits allow") {
   for (const Variant& v : variants_of(small_llama())) {
     if (v.tp * v.cp * v.pp * v.dp < 4) continue;
