@@ -43,13 +43,14 @@ struct Degrees {
   int sequence = 256;
   bool flash = true;
   int cores = 16;  ///< of the machine
+  int cp = 1;
 };
 
 PlanRequest request_of(const Degrees& d, const Calibration& rates) {
   PlanRequest r{
       .model = load_model(d.model).value(),
       .job = {},
-      .cluster = this_machine(host_with(d.cores), std::int64_t{d.tp} * d.pp * d.dp).value(),
+      .cluster = this_machine(host_with(d.cores), std::int64_t{d.tp} * d.cp * d.pp * d.dp).value(),
       .framework = executing(),
       .calibration = rates,
       .constraints = {}};
@@ -59,6 +60,7 @@ PlanRequest request_of(const Degrees& d, const Calibration& rates) {
   r.job.precision = find_precision("fp32").value();
   r.keep_free = Bytes{};
   r.constraints.pin<&ParallelPlan::tp>(d.tp);
+  r.constraints.pin<&ParallelPlan::cp>(d.cp);
   r.constraints.pin<&ParallelPlan::pp>(d.pp);
   r.constraints.pin<&ParallelPlan::dp>(d.dp);
   r.constraints.pin<&ParallelPlan::zero>(d.zero);
@@ -71,7 +73,7 @@ PlanRequest request_of(const Degrees& d, const Calibration& rates) {
 /// The shares of a pipeline rank's chunk times, by the cost model.
 struct Mix {
   double own = 1;  ///< less the traffic that is an instruction of its own
-  double tp = 0, host = 0;
+  double tp = 0, cp = 0, host = 0;
   double recompute = 0;  ///< of the backward
 };
 
@@ -95,6 +97,7 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
     const Seconds own = t.total() - t.exposed[Axis::dp];
     mixes.push_back({.own = own / t.total(),
                      .tp = t.exposed[Axis::tp] / own,
+                     .cp = t.exposed[Axis::cp] / own,
                      .host = t.host / own,
                      .recompute = t.recompute / (own * (t.backward / t.total()))});
   }
@@ -117,6 +120,7 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
     if (in_chunk(i.op)) {
       const Mix& mix = mixes[static_cast<std::size_t>(grid.coordinates(rank).pp)];
       put(Within::tp_comm, mix.tp * takes(rank, i));
+      put(Within::cp_comm, mix.cp * takes(rank, i));
       put(Within::host, mix.host * takes(rank, i));
       if (i.op != Op::forward) put(Within::recompute, mix.recompute * takes(rank, i));
     }
@@ -156,6 +160,8 @@ const std::vector<Degrees>& grid_of_plans() {
       {.dp = 2, .zero = 1, .model = "gpt2", .sequence = 128},
       {.tp = 2, .dp = 2, .zero = 3, .model = "gpt2", .sequence = 256},
       {.tp = 2, .pp = 2, .recompute = Recompute::full, .model = "gpt2", .sequence = 1024},
+      {.dp = 2, .zero = 1, .recompute = Recompute::selective, .cp = 2},
+      {.model = "gpt2", .sequence = 256, .cp = 2},
   };
   return kGrid;
 }

@@ -1,5 +1,7 @@
 // Tensor-parallel chunks against the serial one.
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -77,7 +79,7 @@ TEST_CASE("tensor, sequence, pipeline and recomputation at once") {
   }
 }
 
-/// Records its calls: "AG" all-gather, "RS" reduce-scatter, "AR" all-reduce.
+/// Records its calls: "AG" all-gather, "RS" reduce-scatter, "AR" all-reduce, "AA" all-to-all.
 class NotingCommunicator final : public Communicator {
  public:
   explicit NotingCommunicator(Communicator& to) : to_(to) {}
@@ -96,9 +98,10 @@ class NotingCommunicator final : public Communicator {
     noted_ += "AG" + std::to_string(count * size()) + " ";
     to_.all_gather(in, out, count, element);
   }
-  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
-                  Element) override {
-    FAIL("not called");
+  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
+                  std::span<const std::int64_t> from, Element element) override {
+    noted_ += "AA" + std::to_string(std::accumulate(to.begin(), to.end(), std::int64_t{0})) + " ";
+    to_.all_to_all(in, to, out, from, element);
   }
   void broadcast(void*, std::int64_t, Element, int) override { FAIL("not called"); }
   void send(const void*, std::int64_t, Element, int) override { FAIL("not called"); }
@@ -111,40 +114,91 @@ class NotingCommunicator final : public Communicator {
   std::string noted_;
 };
 
+using ThreeChunks = std::array<ChunkOnRank<double>, 3>;
+
+/// Of the chunk in the middle: forward; backward, in halves without the forward.
+std::vector<std::string> notes_of(ThreeChunks chunks, NotingCommunicator& noting, bool halves) {
+  auto& [first, layer, last] = chunks;
+  std::vector<std::string> noted;
+  first.forward(0, nullptr);
+  layer.forward(0, &first);
+  if (!halves) noted.push_back(noting.take_notes());
+  static_cast<void>(noting.take_notes());
+  last.forward(0, &layer);
+  last.backward(0, &layer, nullptr);
+  layer.backward(0, &first, &last);
+  noted.push_back(noting.take_notes());
+  if (halves) {
+    layer.backward_weight(0, &first);
+    noted.push_back(noting.take_notes());
+  }
+  return noted;
+}
+
+ChunkRun three_layers(Recompute recompute, bool halves) {
+  ChunkRun run;
+  run.model = test_llama();
+  run.chunks = 3;
+  run.recompute = {recompute};
+  run.halves = halves;
+  run.microbatches = 1;
+  return run;
+}
+
 /// Of a chunk of one layer between two others: forward; backward; its halves.
 std::vector<std::string> collectives_of_a_layer(bool split, Recompute recompute) {
   std::vector<std::string> all;
   for (const bool halves : {false, true}) {
-    ChunkRun run;
-    run.model = test_llama();
+    ChunkRun run = three_layers(recompute, halves);
     run.tp = 2;
     run.sequence_parallel = split;
-    run.chunks = 3;
-    run.recompute = {recompute};
-    run.halves = halves;
-    run.microbatches = 1;
     on_tp_ranks(2, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
       NotingCommunicator noting(*tp);
-      ChunkOnRank<double> first(run, 0, rank, tp, kv);
-      ChunkOnRank<double> layer(run, 1, rank, &noting, kv);
-      ChunkOnRank<double> last(run, 2, rank, tp, kv);
-      std::vector<std::string> noted;
-      first.forward(0, nullptr);
-      layer.forward(0, &first);
-      if (!halves) noted.push_back(noting.take_notes());
-      static_cast<void>(noting.take_notes());
-      last.forward(0, &layer);
-      last.backward(0, &layer, nullptr);
-      layer.backward(0, &first, &last);
-      noted.push_back(noting.take_notes());
-      if (halves) {
-        layer.backward_weight(0, &first);
-        noted.push_back(noting.take_notes());
-      }
+      const auto noted = notes_of({ChunkOnRank<double>(run, 0, rank, tp, kv),
+                                   ChunkOnRank<double>(run, 1, rank, &noting, kv),
+                                   ChunkOnRank<double>(run, 2, rank, tp, kv)},
+                                  noting, halves);
       if (rank == 0) all.insert(all.end(), noted.begin(), noted.end());
     });
   }
   return all;
+}
+
+/// The same over two context-parallel ranks.
+std::vector<std::string> exchanges_of_a_layer(Recompute recompute) {
+  std::vector<std::string> all;
+  for (const bool halves : {false, true}) {
+    ChunkRun run = three_layers(recompute, halves);
+    run.cp = 2;
+    ParallelPlan plan;
+    plan.cp = 2;
+    RunThreads run_threads(Seconds{60});
+    const std::unique_ptr<World> world = thread_world(run_threads, plan, run.model);
+    for (const int rank : world->local_ranks()) {
+      run_threads.add("rank " + std::to_string(rank), [&, rank] {
+        Communicator& cp = world->at(rank, GroupRole::cp);
+        NotingCommunicator noting(cp);
+        const auto chunk = [&](int number, Communicator& by) {
+          return ChunkOnRank<double>(run, number, 0, nullptr, nullptr, nullptr, &by);
+        };
+        const auto noted = notes_of({chunk(0, cp), chunk(1, noting), chunk(2, cp)}, noting, halves);
+        if (rank == 0) all.insert(all.end(), noted.begin(), noted.end());
+      });
+    }
+    run_threads.run();
+  }
+  return all;
+}
+
+TEST_CASE("exchanges of heads in a layer are those that are priced") {
+  // 8 rows on each rank, of (4 + 2·2)·6 numbers before attention and 4·6 after it.
+  using Noted = std::vector<std::string>;
+  const std::string both = "AA384 AA192 ";
+  const std::string back = "AA192 AA384 ";
+  CHECK(exchanges_of_a_layer(Recompute::none) == Noted{both, back, back, ""});
+  CHECK(exchanges_of_a_layer(Recompute::selective) ==
+        Noted{both, "AA192 " + back, "AA192 " + back, ""});
+  CHECK(exchanges_of_a_layer(Recompute::full) == Noted{both, both + back, both + back, ""});
 }
 
 TEST_CASE("collectives of a layer are those of the table") {

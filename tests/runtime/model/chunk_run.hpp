@@ -30,6 +30,7 @@ inline void demand(bool condition, const std::string& what) {
 struct ChunkRun {
   ModelSpec model;
   int tp = 1;
+  int cp = 1;  ///< of run_chunks: 1
   bool sequence_parallel = false;
   int chunks = 1;  ///< consecutive chunks
   int units = 1;
@@ -101,6 +102,7 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
   spec.units = run.units;
   spec.tp = run.tp;
   spec.tp_rank = tp_rank;
+  spec.cp = run.cp;
   spec.sequence_parallel = run.sequence_parallel;
   spec.microbatch = run.samples;
   spec.sequence = run.sequence;
@@ -133,13 +135,15 @@ class ChunkOnRank {
  public:
   /// `kernels`: null for ordinary ones.
   ChunkOnRank(const ChunkRun& run, int number, int rank, Communicator* tp, Communicator* kv,
-              Kernels<T>* kernels = nullptr)
+              Kernels<T>* kernels = nullptr, Communicator* cp = nullptr)
       : run_(run),
         processor_(cpu_processor<T>(1)),
         kernels_(kernels != nullptr ? *kernels : processor_->on(Queue::compute)),
         tp_(tp == nullptr ? nullptr
                           : std::make_unique<TimedCommunicator>(*tp, kernels_, Within::tp_comm)),
-        chunk_(kernels_, chunk_spec(run, number, rank), tp_.get(), kv),
+        cp_(cp == nullptr ? nullptr
+                          : std::make_unique<TimedCommunicator>(*cp, kernels_, Within::cp_comm)),
+        chunk_(kernels_, spec_of(run, number, rank, cp), tp_.get(), kv, cp_.get()),
         workspace_(chunk_.memory().workspace) {
     for (const FlatParameters& flat : chunk_.parameters().flat_params) {
       gradients_.emplace_back(static_cast<std::size_t>(flat.padded));
@@ -229,6 +233,11 @@ class ChunkOnRank {
   }
 
  private:
+  static ChunkSpec spec_of(const ChunkRun& run, int number, int rank, const Communicator* cp) {
+    ChunkSpec spec = chunk_spec(run, number, rank);
+    if (cp != nullptr) spec.cp_rank = cp->rank();
+    return spec;
+  }
   void fill(const Parameter& p, std::vector<T>& flat) const {
     for_each_piece(
         p, 0, p.count(), [&](std::int64_t global, std::int64_t local, std::int64_t count) {
@@ -287,6 +296,7 @@ class ChunkOnRank {
   std::unique_ptr<Processor<T>> processor_;
   Kernels<T>& kernels_;
   std::unique_ptr<TimedCommunicator> tp_;
+  std::unique_ptr<TimedCommunicator> cp_;
   Chunk<T> chunk_;
   GuardedBlock workspace_;
   std::vector<std::vector<T>> weights_;
