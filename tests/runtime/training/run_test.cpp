@@ -288,7 +288,7 @@ TEST_CASE("features that are not executed are refused by name") {
     change(plan);
     return refusal(plan, settings_for(1));
   };
-  CHECK(lacks(changed([](PlanFile& p) { p.plan.cp = 2; }), "cp 2; expected cp 1") == "");
+  CHECK(lacks(changed([](PlanFile& p) { p.plan.cp = 2; }), "cp 2 by p2p (ring attention)") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.plan.ep = 2; }), "ep 2; expected ep 1") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.model.moe.experts = 8; }), "mixture of experts") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.model.heads = 3, p.plan.tp = 2; }),
