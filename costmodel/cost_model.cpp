@@ -70,8 +70,9 @@ void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, Plan
 }
 
 void CostModel::price_throughput(const ParallelPlan& plan, PlanCosts& out) const {
-  // No rate of the recurrence was measured (costmodel/operators/delta_net.cpp).
-  out.evidence = model_.delta.layers > 0 ? Evidence::extrapolated : calibration_.evidence;
+  // No rate of a recurrence was measured (costmodel/operators/delta_net.cpp, state_space.cpp).
+  const bool recurrent = model_.delta.layers > 0 || model_.ssm.layers > 0;
+  out.evidence = recurrent ? Evidence::extrapolated : calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
   out.model_flops_per_gpu =
       flops_per_token_ * (out.tokens_per_second / static_cast<double>(plan.gpus())) / kSecond;

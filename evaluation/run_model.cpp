@@ -106,9 +106,14 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
       if (model) catalog_->push_back(*std::move(model));
     }
   }
+  // A source that gives no shapes gives the model's name, often without the active parameters.
+  const std::string name = lower_case(row.model);
+  const bool named = !row.layers && !row.hidden && !name.empty();
   const auto found = std::ranges::find_if(*catalog_, [&](const ModelSpec& model) {
     const MixtureOfExperts& moe = model.moe;
-    return (row.attention == "mla" ? model.latent() : model.windowed_layers > 0) &&
+    const bool mixed = model.windowed_layers > 0 || model.delta.layers > 0 || model.ssm.layers > 0;
+    if (named) return mixed && (model.name == name || model.name.starts_with(name + "-"));
+    return (row.attention == "mla" ? model.latent() : mixed) &&
            count_or(row.layers, 0) == model.layers && count_or(row.hidden, 0) == model.hidden &&
            count_or(row.heads, 0) == model.heads &&
            count_or(row.kv_heads, model.kv_heads) == model.kv_heads &&
@@ -142,8 +147,10 @@ Result<ModelSpec> RunModels::layers_of(const MeasuredRun& row, const Software& s
   ModelSpec model = *known;
   model.vocab = count_or(row.vocab, model.vocab);
   model.max_positions = count_or(row.seq, model.max_positions);
-  inferred.push_back(
-      fmt::format("attention of the catalog's {}, which has the same shapes", model.name));
+  inferred.push_back(row.layers ? fmt::format("attention of the catalog's {}, which has the same "
+                                              "shapes",
+                                              model.name)
+                                : fmt::format("the shapes of the catalog's {}", model.name));
   return model;
 }
 

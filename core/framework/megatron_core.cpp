@@ -191,8 +191,20 @@ std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
   return scope;
 }
 
+/// Its models with state spaces take their layers, one part each, from a pattern of letters with
+/// bars between the chunks, and no other layout. Source: Megatron-LM d98e8a64,
+/// megatron/training/arguments.py:735-855.
+std::string pattern_setting(const ModelSpec& model, const std::vector<int>& chunks) {
+  const int parts = model.mlp_only_layers > 0 ? 1 : 2;
+  std::string letters;
+  for (const int layers : chunks) {
+    letters += fmt::format("{}{}", letters.empty() ? "" : ",", parts * layers);
+  }
+  return fmt::format("--hybrid-layer-pattern with a | between chunks of {} letters", letters);
+}
+
 /// How the plan's chunks are told to it; "" for chunks of equal layers.
-std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
+std::string layout_setting(const ModelSpec& model, const ParallelPlan& plan) {
   if (plan.pp == 1) return {};
   std::vector<int> chunks;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
@@ -200,6 +212,7 @@ std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
       chunks.push_back(layers_in_chunk(plan, rank, chunk));
     }
   }
+  if (model.ssm.layers > 0) return pattern_setting(model, chunks);
   const int most = *std::ranges::max_element(chunks);
   const bool inner_equal =
       std::all_of(chunks.begin() + 1, chunks.end() - 1, [&](int layers) { return layers == most; });

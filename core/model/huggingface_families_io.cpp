@@ -9,6 +9,7 @@
 #include <array>
 
 #include "core/model/huggingface_dense_io.hpp"
+#include "core/model/huggingface_hybrids_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -292,6 +293,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"seed_oss", "SeedOss", read_seed_oss},
     HuggingFaceFamily{"exaone4", "Exaone4", read_exaone4},
     HuggingFaceFamily{"granite", "Granite", read_granite},
+    HuggingFaceFamily{"bamba", "Bamba", read_bamba},
     HuggingFaceFamily{"cohere", "Cohere", read_cohere},
     HuggingFaceFamily{"cohere2", "Cohere2", read_cohere2},
     HuggingFaceFamily{"apertus", "Apertus", read_apertus},
@@ -324,6 +326,8 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"bailing_moe", "BailingMoe", read_bailing_moe, true},
     HuggingFaceFamily{"bailing_moe_v2", "BailingMoeV2", read_bailing_moe, true},
     HuggingFaceFamily{"granitemoe", "GraniteMoe", read_granitemoe, true},
+    HuggingFaceFamily{"granitemoehybrid", "GraniteMoeHybrid", read_granitemoehybrid, true},
+    HuggingFaceFamily{"nemotron_h", "NemotronH", read_nemotron_h, true},
     HuggingFaceFamily{"phimoe", "PhiMoE", read_phimoe, true},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},

@@ -11,10 +11,9 @@
 
 #include "core/json/json_io.hpp"
 #include "core/model/model.hpp"
+#include "core/model/model_formats_io.hpp"
 
 namespace echelon {
-
-inline int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
 
 /// Readers of constants; `model.constants` must have a value before any call.
 inline void add_arithmetic(ModelSpec& model, std::string what) {

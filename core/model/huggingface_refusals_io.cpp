@@ -27,19 +27,20 @@ struct UnpricedOperator {
   std::string_view name;
 };
 constexpr std::string_view kStateSpace = "state-space layers (Mamba)";
+constexpr std::string_view kFirstMamba = "state-space layers of the first generation (Mamba-1)";
+constexpr std::string_view kSharedBlock = "state-space layers and one attention block for several";
+constexpr std::string_view kBoth = "attention and a state space side by side in each layer";
+constexpr std::string_view kAlone = "state-space layers without attention or MLP";
 constexpr std::string_view kSparse = "sparse attention whose indexer chooses the keys (DSA)";
 constexpr std::string_view kConvolution = "gated short convolutions";
 constexpr std::string_view kLightning = "lightning attention";
 constexpr std::string_view kRecurrence = "a recurrence instead of attention";
 constexpr std::string_view kPerLayer = "embeddings of each layer and keys shared by layers";
 constexpr std::array kUnpriced = {
-    UnpricedOperator{{"jamba", "mixtral"}, kStateSpace},
-    UnpricedOperator{{"nemotron_h", "nemotron"}, kStateSpace},
-    UnpricedOperator{{"bamba", "llama"}, kStateSpace},
-    UnpricedOperator{{"zamba", "llama"}, kStateSpace},
-    UnpricedOperator{{"zamba2", "llama"}, kStateSpace},
-    UnpricedOperator{{"falcon_h1", "llama"}, kStateSpace},
-    UnpricedOperator{{"granitemoehybrid", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"jamba", "mixtral"}, kFirstMamba},
+    UnpricedOperator{{"zamba", "bamba"}, kSharedBlock},
+    UnpricedOperator{{"zamba2", "bamba"}, kSharedBlock},
+    UnpricedOperator{{"falcon_h1", "bamba"}, kBoth},
     UnpricedOperator{{"lfm2", "llama"}, kConvolution},
     UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
     UnpricedOperator{{"minimax", "minimax_m2"}, kLightning},
@@ -49,9 +50,9 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"deepseek_v32", "deepseek_v3"}, kSparse},
     UnpricedOperator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
     UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
-    UnpricedOperator{{"mamba", "llama"}, kStateSpace},
-    UnpricedOperator{{"mamba2", "llama"}, kStateSpace},
-    UnpricedOperator{{"falcon_mamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"mamba", "bamba"}, kAlone},
+    UnpricedOperator{{"mamba2", "bamba"}, kAlone},
+    UnpricedOperator{{"falcon_mamba", "bamba"}, kAlone},
     UnpricedOperator{{"minimax_m1", "minimax_m2"}, kLightning},
     UnpricedOperator{{"bailing_moe_linear", "bailing_moe"}, kLightning},
     UnpricedOperator{{"bailing_hybrid", "bailing_moe"}, kLightning},
@@ -71,12 +72,13 @@ constexpr std::array kUnpriced = {
 struct UnpricedKey {
   std::string_view key;
   std::string_view name;
+  std::string_view but{};  ///< families that are priced with it
 };
 constexpr std::array kUnpricedKeys = {
     UnpricedKey{"index_topk", kSparse},
     UnpricedKey{"linear_attn_config", "Kimi delta attention"},
-    UnpricedKey{"hybrid_override_pattern", kStateSpace},
-    UnpricedKey{"mamba_d_state", kStateSpace},
+    UnpricedKey{"hybrid_override_pattern", kStateSpace, "nemotron_h"},
+    UnpricedKey{"mamba_d_state", kStateSpace, "bamba granitemoehybrid"},
 };
 /// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {
@@ -182,7 +184,7 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
     return true;
   }
   constexpr const char* kPriced =
-      "layers with full, windowed or latent attention, or gated delta nets";
+      "layers with full, windowed or latent attention, gated delta nets or Mamba-2's state spaces";
   for (const UnpricedOperator& each : kUnpriced) {
     if (each.family.model_type != type) continue;
     reader.fail("model_type",
@@ -192,7 +194,8 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
     return true;
   }
   for (const UnpricedKey& each : kUnpricedKeys) {
-    if (!reader.has(each.key)) continue;
+    const bool priced = !type.empty() && each.but.find(type) != std::string_view::npos;
+    if (!reader.has(each.key) || priced) continue;
     reader.fail(each.key, std::string(each.name) + ", which has no price here", kPriced);
     return true;
   }

@@ -39,6 +39,15 @@ void count_delta_net(const ModelSpec& model, ModelSpec::LayerParameters& count) 
   count.replicated += delta.value_head_dim;
 }
 
+/// One projection in and one out; the convolution with its bias, decay, bias of the step and weight
+/// of the input per head; the gain of a gated norm per channel.
+void count_state_space(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+  const StateSpace& ssm = model.ssm;
+  count.attention_matrices = model.hidden * (ssm.input_width() + ssm.width());
+  count.sharded_vectors +=
+      (ssm.conv_kernel + 1) * ssm.conv_width() + 3 * std::int64_t{ssm.heads} + ssm.width();
+}
+
 /// The down projections to the latents are on every rank, the up projections are split by heads;
 /// the key's rotary part is projected directly from the hidden state. Biases and norms apply to the
 /// latents.
@@ -69,12 +78,19 @@ void count_dense_mlp(const ModelSpec& model, ModelSpec::LayerParameters& count) 
 
 /// Matrices of one routed expert.
 std::int64_t expert_matrix_parameters(const ModelSpec& model) {
-  return std::int64_t{model.gated_mlp ? 3 : 2} * model.hidden * model.moe.expert_ffn_hidden;
+  return std::int64_t{model.gated_mlp ? 3 : 2} * model.expert_hidden() *
+         model.moe.expert_ffn_hidden;
+}
+
+/// The projections to and from the experts' latent.
+std::int64_t latent_expert_parameters(const ModelSpec& model) {
+  return 2 * std::int64_t{model.hidden} * model.moe.latent_hidden;
 }
 
 std::int64_t expert_bias_parameters(const ModelSpec& model) {
   if (!model.moe.expert_bias) return 0;
-  return std::int64_t{model.gated_mlp ? 2 : 1} * model.moe.expert_ffn_hidden + model.hidden;
+  return std::int64_t{model.gated_mlp ? 2 : 1} * model.moe.expert_ffn_hidden +
+         model.expert_hidden();
 }
 
 void count_experts(const ModelSpec& model, ModelSpec::LayerParameters& count) {
@@ -83,7 +99,7 @@ void count_experts(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   count.expert_matrices = moe.experts * expert_matrix_parameters(model);
   count.expert_vectors = moe.experts * expert_bias_parameters(model);
   count.shared_expert_matrices = std::int64_t{model.gated_mlp ? 3 : 2} * h * moe.shared_ffn_hidden;
-  count.router = h * moe.experts;
+  count.router = h * moe.experts + latent_expert_parameters(model);
   if (moe.router_bias) count.router += moe.experts;
   if (moe.shared_expert_gate) count.router += h;
 }
@@ -99,10 +115,17 @@ double delta_multiplications(const ModelSpec& model) {
           recurrence);
 }
 
+/// The same in all layers with a state space: projections, and 3.5 for each number of the state.
+double state_space_multiplications(const ModelSpec& model) {
+  const StateSpace& ssm = model.ssm;
+  return ssm.layers * (static_cast<double>(model.hidden * (ssm.input_width() + ssm.width())) +
+                       3.5 * static_cast<double>(ssm.width()) * ssm.state_dim);
+}
+
 }  // namespace
 
 int ModelSpec::norms_per_layer() const {
-  if (parallel_block) return 1;
+  if (parallel_block || mlp_only_layers > 0) return 1;
   return post_norms ? 4 : 2;
 }
 
@@ -117,23 +140,42 @@ int ModelSpec::moe_layers() const {
   return moe.experts > 0 && after > 0 ? 1 + (after - 1) / moe.every : 0;
 }
 
+int ModelSpec::expert_layers() const {
+  return moe.experts > 0 && mlp_only_layers > 0 ? mlp_only_layers : moe_layers();
+}
+
+int ModelSpec::layers_with(TokenMixer mixer) const {
+  switch (mixer) {
+    case TokenMixer::attention: return layers - delta.layers - ssm.layers - mlp_only_layers;
+    case TokenMixer::delta_net: return delta.layers;
+    case TokenMixer::state_space: return ssm.layers;
+    case TokenMixer::none: return mlp_only_layers;
+  }
+  return 0;
+}
+
 ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixer mixer) const {
   EXPECTS(kind == LayerKind::dense || moe.experts > 0, "a dense model has no experts");
-  EXPECTS(mixer == TokenMixer::attention || delta.layers > 0, "a model without delta nets");
+  EXPECTS(mixer == TokenMixer::attention || layers_with(mixer) > 0,
+          "a model without layers of this mixer");
   LayerParameters count;
-  if (mixer == TokenMixer::delta_net) {
-    count_delta_net(*this, count);
-  } else {
-    if (latent()) {
-      count_latent_attention(*this, count);
-    } else {
-      count_attention(*this, count);
-    }
-    count_attention_vectors(*this, count);
+  switch (mixer) {
+    case TokenMixer::delta_net: count_delta_net(*this, count); break;
+    case TokenMixer::state_space: count_state_space(*this, count); break;
+    case TokenMixer::none: break;
+    case TokenMixer::attention:
+      if (latent()) {
+        count_latent_attention(*this, count);
+      } else {
+        count_attention(*this, count);
+      }
+      count_attention_vectors(*this, count);
+      break;
   }
-  if (kind == LayerKind::moe) {
+  const bool mlp = mlp_only_layers == 0 || mixer == TokenMixer::none;
+  if (mlp && kind == LayerKind::moe) {
     count_experts(*this, count);
-  } else {
+  } else if (mlp) {
     count_dense_mlp(*this, count);
   }
   count.replicated += norms_per_layer() * norm_parameters(*this, hidden);
@@ -155,13 +197,23 @@ std::int64_t ModelSpec::head_parameters() const {
 }
 
 std::int64_t ModelSpec::parameters() const {
-  const int with_experts = moe_layers();
   std::int64_t count = embedding_parameters() + head_parameters();
-  count += (layers - with_experts) * layer_parameters(LayerKind::dense).total();
+  const LayerKind only = moe.experts > 0 ? LayerKind::moe : LayerKind::dense;
+  if (mlp_only_layers > 0) {
+    for (const TokenMixer mixer : kTokenMixers) {
+      const int with = layers_with(mixer);
+      if (with > 0) count += with * layer_parameters(only, mixer).total();
+    }
+    return count;
+  }
+  const int with_experts = moe_layers();
+  const std::int64_t attended = layer_parameters(LayerKind::dense).total();
+  count += (layers - with_experts) * attended;
   if (with_experts > 0) count += with_experts * layer_parameters(LayerKind::moe).total();
-  if (delta.layers > 0) {  // whatever follows them in the layer
-    count += delta.layers * (layer_parameters(LayerKind::dense, TokenMixer::delta_net).total() -
-                             layer_parameters(LayerKind::dense).total());
+  for (const TokenMixer mixer : kTokenMixers) {
+    const int with = layers_with(mixer);
+    if (mixer == TokenMixer::attention || with == 0) continue;
+    count += with * (layer_parameters(LayerKind::dense, mixer).total() - attended);
   }
   return count;
 }
@@ -169,30 +221,36 @@ std::int64_t ModelSpec::parameters() const {
 std::int64_t ModelSpec::active_parameters() const {
   const std::int64_t idle = moe.experts - moe.experts_per_token;
   const std::int64_t expert = expert_matrix_parameters(*this) + expert_bias_parameters(*this);
-  return parameters() - moe_layers() * idle * expert;
+  return parameters() - expert_layers() * idle * expert;
 }
 
 Flops ModelSpec::flops_per_token(double span) const {
+  const TokenMixer before_mlp = mlp_only_layers > 0 ? TokenMixer::none : TokenMixer::attention;
   const LayerParameters layer = layer_parameters(LayerKind::dense);
-  const int with_experts = moe_layers();
+  const int with_experts = expert_layers();
+  const int with_mlp = mlp_only_layers > 0 ? mlp_only_layers : layers;
+  const int with_attention = layers_with(TokenMixer::attention);
   const auto attended = static_cast<double>(layer.attention_matrices + layer.latent_matrices);
-  double matrices = (layers - delta.layers) * attended +
-                    (layers - with_experts) * static_cast<double>(layer.mlp_matrices) +
+  const auto dense =
+      static_cast<double>(layer_parameters(LayerKind::dense, before_mlp).mlp_matrices);
+  double matrices = with_attention * attended + (with_mlp - with_experts) * dense +
                     static_cast<double>(vocab) * hidden;
   if (with_experts > 0) {
-    const LayerParameters mixture = layer_parameters(LayerKind::moe);
+    const LayerParameters mixture = layer_parameters(LayerKind::moe, before_mlp);
     const std::int64_t visited = moe.experts_per_token * expert_matrix_parameters(*this);
-    const std::int64_t routing = std::int64_t{moe.experts} * hidden;
+    const std::int64_t routing =
+        std::int64_t{moe.experts} * hidden + latent_expert_parameters(*this);
     matrices +=
         with_experts * static_cast<double>(visited + mixture.shared_expert_matrices + routing);
   }
 
   const double seen = sliding_window > 0 ? std::min<double>(sliding_window, span) : span;
-  const double positions = static_cast<double>(layers - delta.layers - windowed_layers) * span +
+  const double positions = static_cast<double>(with_attention - windowed_layers) * span +
                            static_cast<double>(windowed_layers) * seen;
   const double attention =
       6 * static_cast<double>(query_width() + attention_output_width()) * positions;
-  return Flops{6 * (matrices + delta_multiplications(*this)) + attention};
+  return Flops{6 * (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +
+               attention};
 }
 
 }  // namespace echelon

@@ -2,6 +2,8 @@
 // shapes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,10 +23,13 @@ enum class RouterScore { softmax, sigmoid };
 /// Layers whose MLP consists of many experts, of which each token visits a few. Default: no such
 /// layer. Layer i has experts when i ≥ first_dense_layers and every | i − first_dense_layers.
 struct MixtureOfExperts {
-  int experts = 0;             ///< routed experts of one layer; 0 = a dense model
-  int experts_per_token = 0;   ///< top-k
-  int expert_ffn_hidden = 0;   ///< width of one projection of one routed expert
-  int shared_ffn_hidden = 0;   ///< width of all shared experts, which every token visits; 0 = none
+  int experts = 0;            ///< routed experts of one layer; 0 = a dense model
+  int experts_per_token = 0;  ///< top-k
+  int expert_ffn_hidden = 0;  ///< width of one projection of one routed expert
+  int shared_ffn_hidden = 0;  ///< width of all shared experts, which every token visits; 0 = none
+  /// Width of the routed experts' input and output, to and from which two projections of every
+  /// token lead (Nemotron 3 Super: moe_latent_size); 0 = the hidden state itself.
+  int latent_hidden = 0;
   int first_dense_layers = 0;  ///< layers before the first one with experts
   int every = 1;               ///< 2: every second layer from there on (Llama 4 Maverick)
   bool expert_bias = false;    ///< biases inside the routed experts, whose gate and up projection
@@ -83,6 +88,28 @@ struct GatedDeltaNet {
   }
 };
 
+/// State-space layers (Mamba-2): layers that replace attention by a recurrence over a state of
+/// head_dim × state_dim per head, whose input and output weights (B and C) the heads of a group
+/// share, after a short causal convolution with a bias. Source: arXiv 2405.21060; names and shapes
+/// as in transformers' NemotronHConfig and Megatron-LM's options that begin with --mamba-.
+struct StateSpace {
+  int layers = 0;  ///< layers with it instead of attention; 0 = none
+  int heads = 0;   ///< each has a decay, a step and a weight of its input
+  int head_dim = 0;
+  int groups = 0;  ///< of heads that share B and C; divides heads
+  int state_dim = 0;
+  int conv_kernel = 0;  ///< tokens that the convolution of inputs, B and C spans
+  bool operator==(const StateSpace&) const = default;
+
+  [[nodiscard]] std::int64_t width() const { return std::int64_t{heads} * head_dim; }
+  /// Channels of the convolution: inputs, B and C.
+  [[nodiscard]] std::int64_t conv_width() const {
+    return width() + 2 * std::int64_t{groups} * state_dim;
+  }
+  /// Outputs of the input projection: those, the output gate, a step per head.
+  [[nodiscard]] std::int64_t input_width() const { return conv_width() + width() + heads; }
+};
+
 /// How the rotary angles were changed to extend the context.
 enum class RopeScaling { none, linear, llama3, yarn, dynamic, longrope };
 
@@ -121,9 +148,11 @@ struct ModelConstants {
 };
 
 enum class LayerKind { dense, moe };
-/// What mixes the tokens of a layer. A model with both is priced as if every layer were their
-/// weighted mean, as windowed and full attention are.
-enum class TokenMixer { attention, delta_net };
+/// What mixes the tokens of a layer; none: the layer is an MLP alone. A model with several kinds is
+/// priced as if every layer were their weighted mean, as windowed and full attention are.
+enum class TokenMixer { attention, delta_net, state_space, none };
+inline constexpr std::array kTokenMixers = {TokenMixer::attention, TokenMixer::delta_net,
+                                            TokenMixer::state_space, TokenMixer::none};
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
 /// Counts are exact; every derived number depends only on the shapes.
@@ -169,6 +198,10 @@ struct ModelSpec {
   MixtureOfExperts moe;
   LatentAttention mla;
   GatedDeltaNet delta;
+  StateSpace ssm;
+  /// Layers that are an MLP alone; the others then are a token mixer alone (Nemotron-H). 0: every
+  /// layer has both.
+  int mlp_only_layers = 0;
   /// Empty if the file does not contain them, as in schema 1: enough to plan, but not to run.
   std::optional<ModelConstants> constants;
 
@@ -181,21 +214,32 @@ struct ModelSpec {
     return latent() ? std::int64_t{heads} * mla.v_head_dim : query_width();
   }
   [[nodiscard]] bool latent() const { return mla.kv_lora_rank > 0; }
+  /// Width of the routed experts' input and output.
+  [[nodiscard]] int expert_hidden() const {
+    return moe.latent_hidden > 0 ? moe.latent_hidden : hidden;
+  }
   [[nodiscard]] LayerKind layer_kind(int layer) const;  ///< layer counts from 0
+  /// Layers whose costs are those of layers with experts.
   [[nodiscard]] int moe_layers() const;
-  /// Norm layers in one block: 1 (parallel block), 2, or 4 (with post-norms).
+  /// Layers that have experts: of mlp_only_layers those alone, else moe_layers().
+  [[nodiscard]] int expert_layers() const;
+  /// How many layers have this mixer.
+  [[nodiscard]] int layers_with(TokenMixer mixer) const;
+  /// Norm layers in one block: 1 (parallel block, or of one part), 2, or 4 (with post-norms).
   [[nodiscard]] int norms_per_layer() const;
 
   /// Parameters of one transformer block, grouped by how parallelism splits them.
   struct LayerParameters {
     std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp; in
-                                              ///< layers with a delta net into and out of it
+                                              ///< layers with a delta net or a state space into
+                                              ///< and out of it
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same for the shared experts, split over tp
     std::int64_t expert_matrices = 0;         ///< all routed experts, split over ep·etp
     std::int64_t expert_vectors = 0;          ///< their biases, split over ep
-    std::int64_t router = 0;           ///< router with its bias, shared gate: on every tp rank
+    std::int64_t router = 0;           ///< router with its bias, shared gate, projections to and
+                                       ///< from the experts' latent: on every tp rank
     std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
     std::int64_t replicated = 0;       ///< norms, biases of row-parallel layers, on every tp rank
     [[nodiscard]] std::int64_t total() const {
@@ -225,10 +269,11 @@ struct ModelSpec {
   ///   value head, independent of S
   /// Source: Megatron-LM (arXiv 2104.04473, appendix), PaLM (arXiv 2204.02311, appendix B); for
   /// top-k experts and MLA Megatron-LM's num_floating_point_operations (megatron/training), which
-  /// leaves out the router and halves the attention matrix, and has the term of delta nets and the
-  /// squares of packed documents (seqlen_squared_sum_in_batch).
+  /// leaves out the router and halves the attention matrix, and has the terms of delta nets and of
+  /// state spaces (mamba_layer_flops) and the squares of packed documents
+  /// (seqlen_squared_sum_in_batch).
   /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp,
-  /// tests/core/model/delta_model_test.cpp.
+  /// tests/core/model/delta_model_test.cpp, tests/core/model/state_space_model_test.cpp.
   [[nodiscard]] Flops flops_per_token(double span) const;
 };
 

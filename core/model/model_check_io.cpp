@@ -192,6 +192,57 @@ MaybeError check_delta(const ModelSpec& model) {
   return {};
 }
 
+MaybeError check_state_space(const ModelSpec& model) {
+  const StateSpace& ssm = model.ssm;
+  if (ssm.layers == 0) {
+    if (ssm == StateSpace{}) return {};
+    return FieldError{"ssm/layers", "0, but other fields of state spaces are set",
+                      "the number of layers with a state space, or no such field"};
+  }
+  constexpr std::int64_t kMaxKernel = 1024;
+  const Bound bounds[] = {
+      {"ssm/layers", ssm.layers, 1, model.layers - model.mlp_only_layers - 1},
+      {"ssm/heads", ssm.heads, 1, kMaxHeads},
+      {"ssm/head_dim", ssm.head_dim, 1, kMaxHeadDim},
+      {"ssm/groups", ssm.groups, 1, kMaxHeads},
+      {"ssm/state_dim", ssm.state_dim, 1, kMaxHeadDim},
+      {"ssm/conv_kernel", ssm.conv_kernel, 1, kMaxKernel},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (ssm.heads % ssm.groups != 0) {
+    return FieldError{"ssm/groups",
+                      fmt::format("{} groups do not divide {} heads", ssm.groups, ssm.heads),
+                      "a divisor of the number of heads"};
+  }
+  if (model.delta.layers > 0 || model.latent() || model.windowed_layers > 0 ||
+      model.attention_sinks) {
+    return FieldError{"ssm/layers",
+                      "state spaces next to gated delta nets, latent or windowed attention or "
+                      "attention sinks",
+                      "state spaces next to full attention"};
+  }
+  return {};
+}
+
+/// Layers of one part each.
+MaybeError check_mlp_only(const ModelSpec& model) {
+  if (model.mlp_only_layers == 0) return {};
+  const Bound bounds[] = {{"mlp_only_layers", model.mlp_only_layers, 1,
+                           model.layers - model.delta.layers - model.ssm.layers - 1}};
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (model.parallel_block || model.post_norms) {
+    return FieldError{"mlp_only_layers",
+                      "layers of one part, and blocks of two with one norm or "
+                      "with post-norms",
+                      "no parallel_block and no post_norms"};
+  }
+  if (model.moe.experts > 0 && (model.moe.first_dense_layers > 0 || model.moe.every > 1)) {
+    return FieldError{"mlp_only_layers", "some of them with experts",
+                      "experts in all of them: first_dense_layers 0 and every 1"};
+  }
+  return {};
+}
+
 MaybeError check_rope(const RotaryEmbedding& rope) {
   struct Real {
     std::string_view field;
@@ -240,19 +291,23 @@ MaybeError check_size(const ModelSpec& model) {
     return FieldError{field, fmt::format("shapes with {:.3g} parameters", count),
                       "a model of at most 10^18 parameters"};
   };
-  const double experts = 3.0 * model.hidden * model.moe.expert_ffn_hidden * model.moe.experts;
+  const double experts =
+      3.0 * model.expert_hidden() * model.moe.expert_ffn_hidden * model.moe.experts;
   if (experts > kMaxParameters) return too_large("moe/experts", experts);
   const auto of_layer = [&](LayerKind kind) {
     return static_cast<double>(model.layer_parameters(kind).total());
   };
-  const auto of_delta_net = [&] {
-    return static_cast<double>(
-        model.layer_parameters(LayerKind::dense, TokenMixer::delta_net).total());
+  const LayerKind only = model.moe.experts > 0 ? LayerKind::moe : LayerKind::dense;
+  const auto of_mixer = [&](TokenMixer mixer, LayerKind kind) {
+    const int with = model.layers_with(mixer);
+    return with > 0 ? with * static_cast<double>(model.layer_parameters(kind, mixer).total()) : 0;
   };
   const int mixtures = model.moe_layers();
   const double count = (model.layers - mixtures) * of_layer(LayerKind::dense) +
                        (mixtures > 0 ? mixtures * of_layer(LayerKind::moe) : 0) +
-                       (model.delta.layers > 0 ? model.delta.layers * of_delta_net() : 0) +
+                       of_mixer(TokenMixer::delta_net, LayerKind::dense) +
+                       of_mixer(TokenMixer::state_space, LayerKind::dense) +
+                       of_mixer(TokenMixer::none, only) +
                        static_cast<double>(model.embedding_parameters()) +
                        static_cast<double>(model.head_parameters());
   if (count > kMaxParameters) return too_large("layers", count);
@@ -264,7 +319,7 @@ MaybeError check_size(const ModelSpec& model) {
 Status check_model(const ModelSpec& model, std::string_view where) {
   // The order matters: each check relies on the previous ones.
   for (const auto check : {check_shapes, check_norms, check_mixture, check_latent, check_delta,
-                           check_constants, check_size}) {
+                           check_state_space, check_mlp_only, check_constants, check_size}) {
     if (MaybeError found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

@@ -64,8 +64,6 @@ Enum choice_or_first(JsonReader& reader, std::string_view key, const Names<Enum,
   return names[0].first;
 }
 
-int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
-
 void read_shapes(JsonReader& reader, ModelSpec& model) {
   model.layers = small(reader.integer("layers", 1, kMaxLayers));
   model.hidden = small(reader.integer("hidden", 1, kMaxHidden));
@@ -128,6 +126,7 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMaxExperts));
   moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMaxFfn));
   moe.shared_ffn_hidden = small(reader.integer_or("shared_ffn_hidden", 0, kMaxFfn, 0));
+  moe.latent_hidden = small(reader.integer_or("latent_hidden", 0, kMaxHidden, 0));
   moe.first_dense_layers = small(reader.integer_or("first_dense_layers", 0, kMaxLayers, 0));
   moe.every = small(reader.integer_or("every", 1, kMaxLayers, 1));
   moe.expert_bias = reader.boolean_or("expert_bias", false);
@@ -166,6 +165,19 @@ Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
   delta.key_head_dim = small(reader.integer("key_head_dim", 1, kMaxHeadDim));
   delta.value_head_dim = small(reader.integer("value_head_dim", 1, kMaxHeadDim));
   delta.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
+  return reader.finish();
+}
+
+Status read_state_space(JsonReader& outer, StateSpace& ssm) {
+  const Json* object = optional_object(outer, "ssm");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/ssm");
+  ssm.layers = small(reader.integer("layers", 1, kMaxLayers));
+  ssm.heads = small(reader.integer("heads", 1, kMaxHeads));
+  ssm.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
+  ssm.groups = small(reader.integer("groups", 1, kMaxHeads));
+  ssm.state_dim = small(reader.integer("state_dim", 1, kMaxHeadDim));
+  ssm.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
   return reader.finish();
 }
 
@@ -246,8 +258,10 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   const Status mixture = read_mixture(reader, file.model.moe);
   const Status latent = read_latent(reader, file.model.mla);
   const Status delta = read_delta(reader, file.model.delta);
+  const Status ssm = read_state_space(reader, file.model.ssm);
+  file.model.mlp_only_layers = small(reader.integer_or("mlp_only_layers", 0, kMaxLayers, 0));
   const Status constants = read_constants(reader, schema, file.model);
-  for (const Status& read : {reader.finish(), mixture, latent, delta, constants}) {
+  for (const Status& read : {reader.finish(), mixture, latent, delta, ssm, constants}) {
     if (!read) return read.error();
   }
   const Status sound = check_model(file.model, where);
@@ -267,7 +281,8 @@ Json mixture_to_json(const MixtureOfExperts& moe) {
             {"expert_bias", moe.expert_bias},
             {"router_bias", moe.router_bias},
             {"shared_expert_gate", moe.shared_expert_gate}};
-  // Omitted where tokens go anywhere, so that files of other mixtures keep their bytes.
+  // Omitted where unset, so that files of other mixtures keep their bytes.
+  if (moe.latent_hidden > 0) json["latent_hidden"] = moe.latent_hidden;
   if (moe.router_groups > 1) {
     json["router_groups"] = moe.router_groups;
     json["router_group_topk"] = moe.router_group_topk;
@@ -295,6 +310,11 @@ Json delta_to_json(const GatedDeltaNet& delta) {
           {"key_head_dim", delta.key_head_dim},
           {"value_head_dim", delta.value_head_dim},
           {"conv_kernel", delta.conv_kernel}};
+}
+
+Json state_space_to_json(const StateSpace& ssm) {
+  return {{"layers", ssm.layers}, {"heads", ssm.heads},         {"head_dim", ssm.head_dim},
+          {"groups", ssm.groups}, {"state_dim", ssm.state_dim}, {"conv_kernel", ssm.conv_kernel}};
 }
 
 Json rope_to_json(const RotaryEmbedding& rope) {
@@ -363,6 +383,8 @@ std::string model_to_json(const ModelSpec& model) {
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
   if (model.delta != GatedDeltaNet{}) file["delta"] = delta_to_json(model.delta);
+  if (model.ssm != StateSpace{}) file["ssm"] = state_space_to_json(model.ssm);
+  if (model.mlp_only_layers > 0) file["mlp_only_layers"] = model.mlp_only_layers;
   if (model.constants) {
     file["norm_epsilon"] = model.constants->norm_epsilon;
     if (model.position == PositionEmbedding::rope) {

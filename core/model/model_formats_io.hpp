@@ -12,6 +12,8 @@
 
 namespace echelon {
 
+inline int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
+
 // Bounds of the numbers in a model file: far above any model, low enough that counts fit 63 bits.
 inline constexpr std::int64_t kMaxLayers = 100'000;
 inline constexpr std::int64_t kMaxHidden = 10'000'000;

@@ -10,6 +10,8 @@ std::string not_executed_block(const ModelSpec& model) {
   if (model.moe.experts > 0) return "mixture of experts";
   if (model.latent()) return "latent attention";
   if (model.delta.layers > 0) return "gated delta nets";
+  if (model.ssm.layers > 0) return "state spaces";
+  if (model.mlp_only_layers > 0) return "layers of a token mixer or an MLP alone";
   if (model.attention_output_gate) return "a gate on attention's output";
   if (model.attention_sinks) return "attention sinks";
   if (model.prediction_modules > 0) return "modules that predict further tokens";

@@ -65,6 +65,9 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
 /// What a gated delta net does instead of attention (delta_net.cpp).
 void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
                     LayerSharding sharding);
+/// What a state space does instead of attention (state_space.cpp).
+void push_state_space(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                      LayerSharding sharding);
 void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding);
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
@@ -77,6 +80,9 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& frame
 ///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward (of which DeepEP and
 ///                            HybridEP send a part: costmodel/collectives/expert_exchange.hpp)
 ///   all-gather payload       2·T'·h·ep bytes, with the allgather dispatcher
+/// Where the experts have a latent, h is its width, and each token's hidden state is projected to
+/// it before the permutation and from it after the combination, by the rank that has the token
+/// (Megatron-LM d98e8a64, core/transformer/moe/moe_layer.py, fc1_latent_proj).
 /// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);

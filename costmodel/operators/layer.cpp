@@ -25,28 +25,44 @@ Bytes OperatorList::transient() const {
   return largest;
 }
 
+namespace {
+
+void push_mixer(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                const Framework& framework, const operators::Shapes& s, LayerSharding sharding,
+                TokenMixer mixer) {
+  using namespace operators;
+  switch (mixer) {
+    case TokenMixer::attention: return push_attention(list, model, job, framework, s, sharding);
+    case TokenMixer::delta_net: return push_delta_net(list, model, s, sharding);
+    case TokenMixer::state_space: return push_state_space(list, model, s, sharding);
+    case TokenMixer::none: return;
+  }
+}
+
+}  // namespace
+
 OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
                              const Framework& framework, LayerSharding sharding, LayerKind kind,
                              TokenMixer mixer) {
   using namespace operators;
   const Shapes s = shapes_of(model, job, framework, sharding);
   OperatorList list;
-  list.push(norm("input_norm", s));
-  if (mixer == TokenMixer::delta_net) {
-    push_delta_net(list, model, s, sharding);
-  } else {
-    push_attention(list, model, job, framework, s, sharding);
+  if (mixer != TokenMixer::none) {
+    list.push(norm("input_norm", s));
+    push_mixer(list, model, job, framework, s, sharding, mixer);
+    if (model.post_norms) list.push(norm("attention_output_norm", s));
+    list.push(residual("attention_residual", s, model.hidden_dropout));
   }
-  if (model.post_norms) list.push(norm("attention_output_norm", s));
-  list.push(residual("attention_residual", s, model.hidden_dropout));
-  if (!model.parallel_block) list.push(norm("post_attention_norm", s));
-  if (kind == LayerKind::moe) {
-    push_experts(list, model, framework, s, sharding);
-  } else {
-    push_mlp(list, model, framework, s, sharding);
+  if (mixer == TokenMixer::none || model.mlp_only_layers == 0) {
+    if (!model.parallel_block) list.push(norm("post_attention_norm", s));
+    if (kind == LayerKind::moe) {
+      push_experts(list, model, framework, s, sharding);
+    } else {
+      push_mlp(list, model, framework, s, sharding);
+    }
+    if (model.post_norms) list.push(norm("mlp_output_norm", s));
+    list.push(residual("mlp_residual", s, model.hidden_dropout));
   }
-  if (model.post_norms) list.push(norm("mlp_output_norm", s));
-  list.push(residual("mlp_residual", s, model.hidden_dropout));
   mark_recomputation(list, model, framework, s, sharding);
   if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   if (!framework.offload_modules.empty()) mark_offload(list, model, kind, mixer);

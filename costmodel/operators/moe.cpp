@@ -35,11 +35,16 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   const MixtureOfExperts& moe = model.moe;
   const double own = s.T / sharding.tp;
   const double rows = own * moe.experts_per_token;
-  const double bytes = s.e * rows * s.h;
+  Shapes inner = s;  // of the routed experts
+  inner.h = model.expert_hidden();
+  const double bytes = s.e * rows * inner.h;
   const double logits = 4 * own * moe.experts;
   Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
   router.wide = true;
   list.push(router);
+  if (moe.latent_hidden > 0) {
+    list.push(gemm("latent_down", own, inner.h, s.h, s.kept * own * s.h, s.e));
+  }
   const std::size_t first = list.view().size();
   // Kept: fp32 logits and probabilities and the map of chosen experts; for each row its
   // probability before and after the permutation, in fp32.
@@ -48,7 +53,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   // Allgather collects all tokens of the group and keeps those of the own experts; others send
   // each token to its experts.
   const bool gathers = sharding.ep > 1 && sharding.dispatcher == Dispatcher::allgather;
-  const double gathered = s.e * own * s.h * sharding.ep;
+  const double gathered = s.e * own * inner.h * sharding.ep;
   const double spread = (gathers ? gathered : bytes) * sharding.etp;
   if (gathers) {
     list.push(collective("dispatch", all_gather, reduce_scatter, gathered, false, Axis::ep));
@@ -63,8 +68,8 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   const double experts = static_cast<double>(moe.experts) / sharding.ep;
   const double local = padded_rows(rows * sharding.etp, experts, s);
   const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
-  push_projections(list, model, framework, s, {"expert_up", "expert_activation", "expert_down"},
-                   local, f, s.kept * local * s.h, 0, experts);
+  push_projections(list, model, framework, inner, {"expert_up", "expert_activation", "expert_down"},
+                   local, f, s.kept * local * inner.h, 0, experts);
   if (framework.fused_experts) {  // the activation is part of the product before it
     for (Operator& op : list.edit()) {
       if (op.name != "expert_activation") continue;
@@ -75,7 +80,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
     // In fp32, operation by operation: product with the probability, sum, concatenation, cast;
     // backward the same and the sums for both factors. Source: Megatron-LM core_v0.16.1,
     // megatron/core/transformer/moe/experts.py:609, _apply_bias.
-    list.push(elementwise("expert_bias", 28 * local * s.h, 36 * local * s.h, 0));
+    list.push(elementwise("expert_bias", 28 * local * inner.h, 36 * local * inner.h, 0));
     push_clamp(list, 2 * s.e * local * f);
   }
   if (sharding.etp > 1) {
@@ -89,6 +94,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   list.push(
       elementwise("unpermute", 2 * bytes, 2 * bytes, framework.saves_expert_output ? bytes : 0.0));
   for (Operator& op : list.edit().subspan(first)) op.routed = true;
+  if (moe.latent_hidden > 0) {
+    list.push(gemm("latent_up", own, s.h, inner.h, s.kept * own * inner.h, s.e));
+  }
   if (moe.shared_ffn_hidden > 0) {
     push_column_entry(list, "shared_gather", s, sharding);
     push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},

@@ -17,7 +17,7 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
                                              all.shared_expert_matrices + all.sharded_vectors) /
                          tp;
   const auto on_every_rank = static_cast<double>(all.replicated + all.latent_matrices + all.router);
-  if (mixer == TokenMixer::delta_net) return sharded + on_every_rank;
+  if (mixer != TokenMixer::attention) return sharded + on_every_rank;
   // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
   // head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
@@ -28,7 +28,8 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
 
 double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& sharding) {
   if (model.moe.experts == 0) return 0;
-  const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe);
+  const TokenMixer mixer = model.mlp_only_layers > 0 ? TokenMixer::none : TokenMixer::attention;
+  const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe, mixer);
   return static_cast<double>(all.expert_matrices) /
              (static_cast<double>(sharding.ep) * sharding.etp) +
          static_cast<double>(all.expert_vectors) / sharding.ep;

@@ -9,8 +9,10 @@ DeferredWeights deferred_weights(const OperatorList& list, const ModelSpec& mode
       out.always += 2 * op.saved;
       out.full += op.saved;
     }
-    if (op.name == "attention_inputs" || op.name == "delta_conv") out.always += op.saved;
-    if (op.name == "projection" || op.name == "delta_out") out.selective += op.saved;
+    if (op.name == "attention_inputs" || op.name == "delta_conv" || op.name == "ssm_scan")
+      out.always += op.saved;
+    if (op.name == "projection" || op.name == "delta_out" || op.name == "ssm_out")
+      out.selective += op.saved;
     if (op.name == "activation") {
       out.always += op.saved;
       out.full += op.saved / (model.gated_mlp ? 2 : 1);

@@ -217,6 +217,8 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
     }
   }
   const DeferredWeights later = deferred_weights(list, model);
+  const bool has_mlp = mixer == TokenMixer::none || model.mlp_only_layers == 0;
+  const bool has_experts = kind == LayerKind::moe && has_mlp;
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
       static_cast<double>(sharding.microbatch) * context.job.sequence / sharding.cp;
@@ -239,47 +241,74 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                                       model.hidden
                                 : 0.0},
           .parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer),
-          .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, sharding) : 0.0};
+          .experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0};
 }
 
-/// The mean of layers with attention and with a gated delta net, weighted by their number. Assumes
-/// that every stage has both in the model's proportion; buffers are the larger one's.
-LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& context,
-                             LayerSharding sharding, LayerKind kind) {
-  LayerCosts mean = layer_costs(model, context, sharding, kind, TokenMixer::attention);
-  if (model.delta.layers == 0) return mean;
-  const LayerCosts other = layer_costs(model, context, sharding, kind, TokenMixer::delta_net);
-  const double share = static_cast<double>(model.delta.layers) / model.layers;
-  const auto mix = [&]<class Value>(Value LayerCosts::*member) {
-    Value sum = (1 - share) * (mean.*member);
-    sum += share * (other.*member);
-    mean.*member = sum;
+/// Adds a share of one kind of layers to the mean of all; buffers are the largest kind's.
+void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
+  const auto add = [&]<class Value>(Value LayerCosts::*member) {
+    mean.*member += share * (of.*member);
   };
   for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward, &LayerCosts::selective})
-    mix(pass);
-  mix(&LayerCosts::apart_backward);
+    add(pass);
+  for (const auto time : {&LayerCosts::alone_forward, &LayerCosts::alone_backward,
+                          &LayerCosts::apart_backward}) {
+    add(time);
+  }
   for (const auto bytes :
        {&LayerCosts::saved, &LayerCosts::saved_selective, &LayerCosts::weight_inputs,
         &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
-    mix(bytes);
+    add(bytes);
   }
-  for (OffloadableTensor& tensor : mean.offloadable) tensor.bytes *= 1 - share;
-  for (OffloadableTensor tensor : other.offloadable) {
+  for (std::size_t i = 0; i < mean.modules.size(); ++i) {
+    mean.modules[i].repeated += share * of.modules[i].repeated;
+    mean.modules[i].freed += share * of.modules[i].freed;
+  }
+  for (OffloadableTensor tensor : of.offloadable) {
     tensor.bytes *= share;
     mean.offloadable.push_back(tensor);
   }
-  mean.transient = std::max(mean.transient, other.transient);
-  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) mix(count);
+  mean.transient = std::max(mean.transient, of.transient);
+  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) add(count);
+}
+
+/// The mean of layers by what mixes their tokens, weighted by their number. Assumes that every
+/// stage has all kinds in the model's proportion.
+LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& context,
+                             LayerSharding sharding, LayerKind kind) {
+  if (model.layers_with(TokenMixer::attention) == model.layers) {
+    return layer_costs(model, context, sharding, kind, TokenMixer::attention);
+  }
+  LayerCosts mean;
+  for (const TokenMixer mixer : kTokenMixers) {
+    const int with = model.layers_with(mixer);
+    if (with == 0) continue;
+    add_share(mean, layer_costs(model, context, sharding, kind, mixer),
+              static_cast<double>(with) / model.layers);
+  }
   return mean;
 }
 
-/// Prediction modules stand on the last stage: each a layer of the last one's kind behind a
-/// projection, and the head once more, whose weights it shares.
+/// The layers of a prediction module: one of the last one's kind; where layers have one part, one
+/// with attention and one with an MLP (Nemotron 3's mtp_hybrid_override_pattern, *E).
+LayerCosts module_layers(const ModelSpec& model, const OperatorContext& c,
+                         const ShardingCosts& costs) {
+  const LayerKind kind = model.layer_kind(model.layers - 1);
+  if (model.mlp_only_layers == 0) return costs.of(kind);
+  LayerCosts both;
+  for (const TokenMixer mixer : {TokenMixer::attention, TokenMixer::none}) {
+    add_share(both, layer_costs(model, c, c.sharding, kind, mixer), 1);
+  }
+  return both;
+}
+
+/// Prediction modules stand on the last stage: each its layers behind a projection, and the head
+/// once more, whose weights it shares.
 void add_prediction_modules(const ModelSpec& model, const OperatorContext& c,
                             ShardingCosts& costs) {
   const int modules = model.prediction_modules;
   if (modules == 0) return;
-  const LayerCosts& layer = costs.of(model.layer_kind(model.layers - 1));
+  const LayerCosts layer = module_layers(model, c, costs);
   const OperatorList entry = prediction_operators(model, c.job, c.framework, c.sharding);
   const PassSums sums = sum_over(entry, c);
   const auto add = [&](PassCosts& head, const PassCosts& of_entry, const PassCosts& of_layer) {

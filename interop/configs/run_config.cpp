@@ -23,6 +23,7 @@ namespace {
 using X = MixtureOfExperts;
 using L = LatentAttention;
 using D = GatedDeltaNet;
+using S = StateSpace;
 using C = ModelConstants;
 using R = RotaryEmbedding;
 
@@ -69,6 +70,7 @@ const ModelSpec& owner(const RunConfig& config, const ModelSpec*) { return confi
 const X& owner(const RunConfig& config, const X*) { return config.model.moe; }
 const L& owner(const RunConfig& config, const L*) { return config.model.mla; }
 const D& owner(const RunConfig& config, const D*) { return config.model.delta; }
+const S& owner(const RunConfig& config, const S*) { return config.model.ssm; }
 /// Of a model that has none, the usual ones.
 const C& owner(const RunConfig& config, const C*) {
   static const C kUsual;

@@ -37,9 +37,10 @@ using ConfigField =
                  Normalization ModelSpec::*, Activation ModelSpec::*,
                  PositionEmbedding ModelSpec::*, int MixtureOfExperts::*, bool MixtureOfExperts::*,
                  double MixtureOfExperts::*, RouterScore MixtureOfExperts::*,
-                 int LatentAttention::*, int GatedDeltaNet::*, double ModelConstants::*,
-                 std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
-                 int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
+                 int LatentAttention::*, int GatedDeltaNet::*, int StateSpace::*,
+                 double ModelConstants::*, std::vector<std::string> ModelConstants::*,
+                 double RotaryEmbedding::*, int RotaryEmbedding::*, bool RotaryEmbedding::*,
+                 RopeScaling RotaryEmbedding::*>;
 
 /// All fields of a run that are not fields of the plan, with the names that people read.
 struct NamedConfigField {

@@ -9,6 +9,7 @@ using M = ModelSpec;
 using X = MixtureOfExperts;
 using L = LatentAttention;
 using D = GatedDeltaNet;
+using S = StateSpace;
 using C = ModelConstants;
 using R = RotaryEmbedding;
 
@@ -63,6 +64,7 @@ const std::vector<NamedConfigField>& model_fields() {
       {&X::experts, "experts", "model"},
       {&X::experts_per_token, "experts per token", "model"},
       {&X::expert_ffn_hidden, "expert width", "model"},
+      {&X::latent_hidden, "width of the experts' latent", "model"},
       {&X::shared_ffn_hidden, "shared expert width", "model"},
       {&X::first_dense_layers, "first dense layers", "model"},
       {&X::every, "every how many layers have experts", "model"},
@@ -82,6 +84,13 @@ const std::vector<NamedConfigField>& model_fields() {
       {&D::key_head_dim, "key width of delta nets", "model"},
       {&D::value_head_dim, "value width of delta nets", "model"},
       {&D::conv_kernel, "convolution of delta nets", "model"},
+      {&S::layers, "layers with a state space", "model"},
+      {&S::heads, "heads of state spaces", "model"},
+      {&S::head_dim, "head width of state spaces", "model"},
+      {&S::groups, "groups of state spaces' heads", "model"},
+      {&S::state_dim, "width of the states", "model"},
+      {&S::conv_kernel, "convolution of state spaces", "model"},
+      {&M::mlp_only_layers, "layers of an MLP alone", "model"},
   };
   return kFields;
 }

@@ -174,6 +174,12 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
                                  "sequence in order",
                                  p.cp)};
   }
+  if (model.ssm.layers > 0) {
+    return Rejection{framework_lacks_feature,
+                     fmt::format("cp {} with state spaces, whose exchange of heads has no price "
+                                 "here",
+                                 p.cp)};
+  }
   if (!job.flash_attention && framework.context_needs_flash) {
     return lacks_of(framework,
                     fmt::format("context parallelism (cp {}) without flash attention", p.cp));
@@ -699,6 +705,12 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
     return Rejection{heads_not_divisible,
                      fmt::format("tp {} does not divide {} key heads of the gated delta nets", tp,
                                  model.delta.key_heads)};
+  }
+  if (model.ssm.layers > 0 && model.ssm.groups % tp != 0) {
+    // Source: Megatron-LM d98e8a64, megatron/core/ssm/mamba_mixer.py.
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} does not divide {} groups of the state spaces' heads", tp,
+                                 model.ssm.groups)};
   }
   const bool has_dense = model.moe_layers() < model.layers;
   if (has_dense && model.ffn_hidden % tp != 0) {

@@ -90,9 +90,10 @@ std::string nearest_group(const PlanRequest& request, const ParallelPlan& plan) 
              : fmt::format("nearest valid: --microbatch-group-size {}", above);
 }
 
-/// What tensor parallelism must divide: attention heads, and key heads of gated delta nets.
+/// What tensor parallelism must divide: attention heads, key heads of gated delta nets, and groups
+/// of state spaces (none: 0, of which any number is a divisor).
 int shared_head_divisor(const ModelSpec& model) {
-  return model.delta.layers > 0 ? std::gcd(model.heads, model.delta.key_heads) : model.heads;
+  return std::gcd(std::gcd(model.heads, model.delta.key_heads), model.ssm.groups);
 }
 
 /// Degrees that divide the GPUs, too.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/model/model_io.hpp"
 #include "core/plan/job.hpp"
 #include "tests/support/catch.hpp"
 
@@ -210,6 +211,25 @@ TEST_CASE("unequal chunks need their flags, equal ones none") {
   CHECK(needs(4, 1, {18, 21, 21, 20}) ==
         "--pipeline-model-parallel-layout \"Et*18|(t*21|)*2t*20L\"");
   CHECK(needs(4, 1, {8, 7, 8, 8}) == "--pipeline-model-parallel-layout \"Et*8|t*7|t*8|t*8L\"");
+}
+
+TEST_CASE("chunks of models with state spaces are told by the pattern of their layers") {
+  ParallelPlan plan;
+  plan.pp = 2;
+  plan.overlap_pp = true;
+  const auto needs = [&](const char* model, std::vector<int> layers) {
+    plan.layers_per_stage = std::move(layers);
+    const Framework megatron = find_framework("megatron-core").value();
+    std::string text;
+    for (const FrameworkRemark& remark : remarks(megatron, *load_model(model), plan)) {
+      if (remark.kind == RemarkKind::needs) text += remark.text;
+    }
+    return text;
+  };
+  CHECK(needs("nemotron-h-8b", {27, 25}) ==
+        "--hybrid-layer-pattern with a | between chunks of 27,25 letters");
+  CHECK(needs("granite-4.0-h-small", {20, 20}) ==  // a mixer and experts each
+        "--hybrid-layer-pattern with a | between chunks of 40,40 letters");
 }
 
 TEST_CASE("FSDP has its flags, and warns of tensor and context parallelism") {

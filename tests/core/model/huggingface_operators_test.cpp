@@ -85,8 +85,10 @@ TEST_CASE("operators without a price are refused by name, never read as attentio
       {"deepseek_v4", "compressed keys"},
       {"minimax", "lightning attention"},
       {"kimi_linear", "Kimi delta attention"},
-      {"nemotron_h", "state-space layers"},
-      {"jamba", "state-space layers"},
+      {"jamba", "Mamba-1"},
+      {"zamba2", "one attention block for several"},
+      {"falcon_h1", "side by side"},
+      {"mamba2", "without attention or MLP"},
       {"lfm2", "gated short convolutions"},
       {"recurrent_gemma", "RG-LRU"}};
   for (const auto& [type, name] : families) {
@@ -107,6 +109,9 @@ TEST_CASE("keys of such operators are refused under another family's name") {
   Json mamba = published_config("qwen3-4b");
   mamba["mamba_d_state"] = 128;
   CHECK(has_text(refusal_at(mamba, "mamba_d_state"), "state-space"));
+  Json pattern = published_config("qwen3-4b");
+  pattern["hybrid_override_pattern"] = "M-*-";
+  CHECK(has_text(refusal_at(pattern, "hybrid_override_pattern"), "state-space"));
   Json shared = published_config("minimax-m2");
   shared["shared_intermediate_size"] = 1536;
   CHECK(has_text(refusal_at(shared, "shared_intermediate_size"), "shared experts"));

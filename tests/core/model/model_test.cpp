@@ -95,6 +95,10 @@ constexpr Published kPublished[] = {
     {"qwen3-next-80b-a3b", 79'674'391'296},
     {"qwen3.5-27b", 26'895'998'464},
     {"qwen3.5-35b-a3b", 34'660'610'688},
+    // Totals of transformers' modules: state_space_model_test.cpp.
+    {"nemotron-h-8b", 8'100'852'736},
+    {"nemotron-nano-9b-v2", 8'888'227'328},
+    {"nemotron-3-nano-30b-a3b", 31'577'940'288},
 };
 
 }  // namespace
@@ -156,13 +160,13 @@ TEST_CASE("embedding, layers and head add up to the parameters") {
     const ModelSpec model = catalog_model(entry.name);
     INFO(entry.name);
     std::int64_t layers = 0;
-    for (int layer = 0; layer < model.layers; ++layer) {
-      const bool delta = layer < model.delta.layers;
-      layers += model
-                    .layer_parameters(model.layer_kind(layer),
-                                      delta ? TokenMixer::delta_net : TokenMixer::attention)
-                    .total();
+    int layer = 0;
+    for (const TokenMixer mixer : kTokenMixers) {
+      for (int i = 0; i < model.layers_with(mixer); ++i, ++layer) {
+        layers += model.layer_parameters(model.layer_kind(layer), mixer).total();
+      }
     }
+    CHECK(layer == model.layers);
     CHECK(model.parameters() == model.embedding_parameters() + layers + model.head_parameters());
   }
 }

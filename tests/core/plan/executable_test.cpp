@@ -25,7 +25,7 @@ TEST_CASE("a feature that is not executed is named") {
        {std::pair("mixtral-8x7b", "mixture of experts"),
         std::pair("deepseek-v3", "mixture of experts"), std::pair("bloom-7b1", "ALiBi positions"),
         std::pair("olmoe-7b", "mixture of experts"), std::pair("gemma2-9b", "windowed attention"),
-        std::pair("mistral-7b", "windowed attention"),
+        std::pair("mistral-7b", "windowed attention"), std::pair("nemotron-h-8b", "state spaces"),
         std::pair("phi-2", "parallel attention and MLP blocks")}) {
     INFO(name);
     CHECK(reason(name) == why);

@@ -90,6 +90,22 @@ TEST_CASE("tensor parallelism divides the key heads of delta nets, and context p
   CHECK(refused->detail.find("gated delta nets") != std::string::npos);
 }
 
+TEST_CASE("tensor parallelism divides the groups of state spaces, and context parallelism none") {
+  PlanRequest r = request_for("nemotron-h-8b", "dgx-h100", 64);  // 8 groups
+  CHECK_FALSE(check_tensor_parallel(r.model, 8));
+  const auto split = check_tensor_parallel(r.model, 16);
+  REQUIRE(split.has_value());
+  CHECK(split->reason == RejectionReason::heads_not_divisible);
+  CHECK(split->detail.find("groups of the state spaces") != std::string::npos);
+  ParallelPlan plan;
+  plan.dp = 32;
+  plan.cp = 2;
+  const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
+  REQUIRE(refused.has_value());
+  CHECK(refused->reason == RejectionReason::framework_lacks_feature);
+  CHECK(refused->detail.find("state spaces") != std::string::npos);
+}
+
 TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   ParallelPlan p;

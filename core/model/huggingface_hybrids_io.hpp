@@ -1,0 +1,13 @@
+// HuggingFace families with state-space layers next to attention. For *_io.cpp only.
+#pragma once
+
+#include "core/json/json_io.hpp"
+#include "core/model/model.hpp"
+
+namespace echelon {
+
+void read_bamba(JsonReader& reader, ModelSpec& model);
+void read_granitemoehybrid(JsonReader& reader, ModelSpec& model);
+void read_nemotron_h(JsonReader& reader, ModelSpec& model);
+
+}  // namespace echelon

@@ -1,0 +1,204 @@
+// The operators of layers with a state space, of layers of one part, and of experts on a latent, by
+// hand arithmetic.
+#include <string>
+#include <string_view>
+
+#include "core/framework/framework.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/operators/operators.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ModelSpec nano() {
+  const Result<ModelSpec> model = load_model("nemotron-3-nano-30b-a3b");
+  REQUIRE(model.ok());
+  return *model;
+}
+
+TrainingJob hybrid_job() {
+  TrainingJob j;
+  j.sequence = 8192;
+  j.global_batch = 8;
+  return j;
+}
+
+OperatorList hybrid_layer(const ModelSpec& model, TokenMixer mixer,
+                          LayerSharding sharding = {.microbatch = 1}) {
+  return layer_operators(model, hybrid_job(), *find_framework("megatron-core"), sharding,
+                         LayerKind::moe, mixer);
+}
+
+Operator hybrid_operator(const OperatorList& list, std::string_view name) {
+  for (const Operator& op : list.view()) {
+    if (op.name == name) return op;
+  }
+  FAIL("no operator " << std::string(name));
+  return {};
+}
+
+bool has_operator(const OperatorList& list, std::string_view name) {
+  for (const Operator& op : list.view()) {
+    if (op.name == name) return true;
+  }
+  return false;
+}
+
+double flops_of(const Operator& op) { return op.forward.in(kFlop); }
+
+ShardingCosts hybrid_costs(const ModelSpec& model) {
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+  const Framework framework = find_framework("megatron-core").value();
+  const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  return CostModel(model, hybrid_job(), cluster, framework, calibration)
+      .sharding_costs({.microbatch = 1});
+}
+
+}  // namespace
+
+TEST_CASE("a state space's products have the shapes of its weights") {
+  const OperatorList list = hybrid_layer(nano(), TokenMixer::state_space);
+  const Operator in = hybrid_operator(list, "ssm_in");
+  CHECK(in.m == 8192);
+  CHECK(in.k == 2688);
+  CHECK(in.n == 2 * 4096 + 2 * 8 * 128 + 64);  // gate, inputs; B, C; a step per head
+  const Operator out = hybrid_operator(list, "ssm_out");
+  CHECK(out.k == 4096);
+  CHECK(out.n == 2688);
+}
+
+TEST_CASE("the chunked scan counts its products in chunks of 128 tokens") {
+  // Per token: C·Bᵀ of 8 groups, 128 tokens of 128; its product with 4096 inputs; states and their
+  // outputs, 128 each; the convolution over 4 tokens of 4096 + 2 · 1024 channels.
+  constexpr double token = 2.0 * 128 * 8 * 128 + 2.0 * 128 * 4096 + 2 * 2.0 * 128 * 4096;
+  constexpr double convolution = 2.0 * 4 * (4096 + 2 * 1024);
+  const Operator scan = hybrid_operator(hybrid_layer(nano(), TokenMixer::state_space), "ssm_scan");
+  CHECK(flops_of(scan) == Approx(8192 * (token + convolution)));
+  // Backward: every product twice, states and C·Bᵀ again, the convolution three times.
+  constexpr double again = 2.0 * 128 * 4096 + 2.0 * 128 * 8 * 128;
+  CHECK(scan.backward.in(kFlop) == Approx(8192 * (2 * token + again + 3 * convolution)));
+  // What the autograd function keeps: projections and the output before its gate.
+  CHECK(scan.saved.in(kByte) == Approx(2.0 * 8192 * (2 * 4096 + 2 * 1024 + 64 + 4096)));
+}
+
+TEST_CASE("tensor parallelism splits a state space by groups of heads") {
+  const ModelSpec model = nano();
+  const OperatorList whole = hybrid_layer(model, TokenMixer::state_space);
+  const OperatorList half =
+      hybrid_layer(model, TokenMixer::state_space, {.tp = 2, .microbatch = 1});
+  for (const char* name : {"ssm_in", "ssm_scan", "ssm_out"}) {
+    INFO(name);
+    CHECK(flops_of(hybrid_operator(half, name)) ==
+          Approx(flops_of(hybrid_operator(whole, name)) / 2));
+  }
+  CHECK(hybrid_operator(half, "ssm_reduce").payload.in(kByte) == Approx(2.0 * 8192 * 2688));
+  // Every rank holds one norm; the rest, the gain of the gated norm included, is split.
+  const auto per_rank = [&](int tp) {
+    return layer_parameters_per_rank(model, tp, LayerKind::moe, TokenMixer::state_space);
+  };
+  CHECK(per_rank(2) == Approx((per_rank(1) - 2688) / 2 + 2688));
+}
+
+TEST_CASE("layers of one part have a mixer or an MLP, with one norm each") {
+  const OperatorList mixer = hybrid_layer(nano(), TokenMixer::state_space);
+  const OperatorList attention = hybrid_layer(nano(), TokenMixer::attention);
+  const OperatorList experts = hybrid_layer(nano(), TokenMixer::none);
+  for (const OperatorList& list : {mixer, attention}) {
+    CHECK(has_operator(list, "input_norm"));
+    CHECK_FALSE(has_operator(list, "post_attention_norm"));
+    CHECK_FALSE(has_operator(list, "expert_up"));
+  }
+  CHECK(has_operator(attention, "attention"));
+  CHECK_FALSE(has_operator(mixer, "attention"));
+  CHECK(has_operator(experts, "expert_up"));
+  CHECK(has_operator(experts, "shared_up"));
+  CHECK(has_operator(experts, "post_attention_norm"));
+  CHECK_FALSE(has_operator(experts, "input_norm"));
+  CHECK_FALSE(has_operator(experts, "qkv"));
+}
+
+TEST_CASE("all layers together hold the parameters of a hybrid model") {
+  for (const char* name : {"nemotron-3-nano-30b-a3b", "nemotron-3-super-120b-a12b",
+                           "granite-4.0-h-small", "nemotron-h-8b"}) {
+    INFO(name);
+    const ModelSpec model = *load_model(name);
+    const ShardingCosts costs = hybrid_costs(model);
+    const LayerCosts& layer = costs.of(model.layer_kind(0));
+    CHECK(model.layers * (layer.parameters + layer.experts) ==
+          Approx(static_cast<double>(model.parameters() - model.embedding_parameters() -
+                                     model.head_parameters())));
+  }
+}
+
+TEST_CASE("recomputed modules free and repeat what the layers that have them hold") {
+  // Attention is in 6 of 52 layers: as much as if these alone were recomputed.
+  const ModelSpec model = nano();
+  const LayerCosts mean = hybrid_costs(model).moe;
+  ModelSpec plain = model;
+  plain.ssm = {};
+  plain.mlp_only_layers = 0;  // attention and experts in every layer
+  const LayerCosts all = hybrid_costs(plain).moe;
+  const auto freed = [&](const LayerCosts& layer, RecomputeModule module) {
+    for (std::size_t i = 0; i < kRecomputeModules.size(); ++i) {
+      if (kRecomputeModules[i] == module) return layer.modules[i].freed;
+    }
+    FAIL("no such module");
+    return Bytes{};
+  };
+  CHECK(freed(mean, RecomputeModule::core_attn) / freed(all, RecomputeModule::core_attn) ==
+        Approx(6.0 / 52));
+  CHECK(freed(mean, RecomputeModule::moe_act) / freed(all, RecomputeModule::moe_act) ==
+        Approx(23.0 / 52));
+  // The same of gated delta nets, in 36 of 48 layers.
+  const ModelSpec next = *load_model("qwen3-next-80b-a3b");
+  ModelSpec attended = next;
+  attended.delta = {};
+  CHECK(freed(hybrid_costs(next).moe, RecomputeModule::core_attn) /
+            freed(hybrid_costs(attended).moe, RecomputeModule::core_attn) ==
+        Approx(12.0 / 48));
+}
+
+TEST_CASE("experts on a latent compute and send its width") {
+  const ModelSpec super = *load_model("nemotron-3-super-120b-a12b");
+  const OperatorList list = hybrid_layer(super, TokenMixer::none, {.microbatch = 1, .ep = 8});
+  const Operator down = hybrid_operator(list, "latent_down");
+  CHECK(down.m == 8192);
+  CHECK(down.k == 4096);
+  CHECK(down.n == 1024);
+  CHECK(hybrid_operator(list, "latent_up").n == 4096);
+  CHECK(hybrid_operator(list, "expert_up").k == 1024);
+  CHECK(hybrid_operator(list, "expert_down").n == 1024);
+  CHECK(hybrid_operator(list, "router").k == 4096);
+  CHECK(hybrid_operator(list, "shared_up").k == 4096);
+  CHECK(hybrid_operator(list, "dispatch").payload.in(kByte) == Approx(2.0 * 8192 * 22 * 1024));
+}
+
+TEST_CASE("times of a model with state spaces are extrapolated, whatever the calibration") {
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+  const Framework framework = find_framework("megatron-core").value();
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  calibration.evidence = Evidence::calibrated;
+  PlanCosts costs;
+  costs.time.step = 1_s;
+  ParallelPlan plan;
+  plan.dp = 8;
+  CostModel(nano(), hybrid_job(), cluster, framework, calibration).price_throughput(plan, costs);
+  CHECK(costs.evidence == Evidence::extrapolated);
+}
+
+TEST_CASE("a prediction module of layers of one part has attention and an MLP") {
+  ModelSpec model = nano();
+  const ShardingCosts without = hybrid_costs(model);
+  model.prediction_modules = 1;
+  const ShardingCosts with = hybrid_costs(model);
+  const double h = model.hidden;
+  const double module =
+      static_cast<double>(model.layer_parameters(LayerKind::moe, TokenMixer::attention).total() +
+                          model.layer_parameters(LayerKind::moe, TokenMixer::none).total()) +
+      2 * h * h + 3 * h;
+  CHECK(with.head_parameters - without.head_parameters + with.head_experts == Approx(module));
+}
