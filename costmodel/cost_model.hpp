@@ -165,9 +165,11 @@ struct LayerCosts {
   Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
   Bytes weight_inputs_full;
-  Bytes held;             ///< by collectives that have not run yet, of one microbatch
-  double parameters = 0;  ///< without routed experts
-  double experts = 0;     ///< routed experts
+  Bytes held;               ///< by collectives that have not run yet, of one microbatch
+  double parameters = 0;    ///< without routed experts
+  double experts = 0;       ///< routed experts
+  double launches = 1;      ///< the host's, in those of a layer with a mixer and an MLP
+  double with_experts = 0;  ///< share of the layers that have experts
 };
 
 /// What selective recomputation of a layer repeats and frees: of these modules where the framework

@@ -241,7 +241,9 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                                       model.hidden
                                 : 0.0},
           .parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer),
-          .experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0};
+          .experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0,
+          .launches = model.mlp_only_layers > 0 ? 0.5 : 1.0,
+          .with_experts = has_experts ? 1.0 : 0.0};
 }
 
 /// Adds a share of one kind of layers to the mean of all; buffers are the largest kind's.
@@ -269,7 +271,10 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
     mean.offloadable.push_back(tensor);
   }
   mean.transient = std::max(mean.transient, of.transient);
-  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) add(count);
+  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::launches,
+                           &LayerCosts::with_experts}) {
+    add(count);
+  }
 }
 
 /// The mean of layers by what mixes their tokens, weighted by their number. Assumes that every
@@ -280,6 +285,7 @@ LayerCosts mixed_layer_costs(const ModelSpec& model, const OperatorContext& cont
     return layer_costs(model, context, sharding, kind, TokenMixer::attention);
   }
   LayerCosts mean;
+  mean.launches = 0;
   for (const TokenMixer mixer : kTokenMixers) {
     const int with = model.layers_with(mixer);
     if (with == 0) continue;
@@ -296,6 +302,7 @@ LayerCosts module_layers(const ModelSpec& model, const OperatorContext& c,
   const LayerKind kind = model.layer_kind(model.layers - 1);
   if (model.mlp_only_layers == 0) return costs.of(kind);
   LayerCosts both;
+  both.launches = 0;
   for (const TokenMixer mixer : {TokenMixer::attention, TokenMixer::none}) {
     add_share(both, layer_costs(model, c, c.sharding, kind, mixer), 1);
   }

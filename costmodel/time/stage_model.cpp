@@ -206,14 +206,15 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
         host_shares(plan_, layer.experts > 0, replayed && framework.replays_passes);
     const double experts =
         layer.experts > 0
-            ? share * expert_launches(framework, cost_model_.model().moe, recipe_,
-                                      costs_.sharding.ep,
-                                      {.experts = framework.host_experts_share * shares.experts,
-                                       .products = framework.host_products_share * shares.products})
+            ? layer.with_experts * share *
+                  expert_launches(framework, cost_model_.model().moe, recipe_, costs_.sharding.ep,
+                                  {.experts = framework.host_experts_share * shares.experts,
+                                   .products = framework.host_products_share * shares.products})
             : 0.0;
     const double copied = 2.0 * copies.tensors / kLaunchesOfExperts;
-    return framework.host_share * shares.layer * host + (experts + copied) * c_.host_experts +
-           pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
+    return framework.host_share * shares.layer * layer.launches * host +
+           (experts + copied) * c_.host_experts + pass.ring_steps * host_ring_step_ +
+           pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4, true);
   const Seconds wait_forward =

@@ -162,6 +162,15 @@ TEST_CASE("recomputed modules free and repeat what the layers that have them hol
         Approx(12.0 / 48));
 }
 
+TEST_CASE("layers of one part take half of a layer's launches, and experts those that have them") {
+  const LayerCosts mean = hybrid_costs(nano()).moe;
+  CHECK(mean.launches == Approx(0.5));
+  CHECK(mean.with_experts == Approx(23.0 / 52));
+  const LayerCosts granite = hybrid_costs(*load_model("granite-4.0-h-small")).moe;
+  CHECK(granite.launches == Approx(1));
+  CHECK(granite.with_experts == Approx(1));
+}
+
 TEST_CASE("experts on a latent compute and send its width") {
   const ModelSpec super = *load_model("nemotron-3-super-120b-a12b");
   const OperatorList list = hybrid_layer(super, TokenMixer::none, {.microbatch = 1, .ep = 8});
