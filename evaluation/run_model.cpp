@@ -112,7 +112,7 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
   const auto found = std::ranges::find_if(*catalog_, [&](const ModelSpec& model) {
     const MixtureOfExperts& moe = model.moe;
     const bool mixed = model.windowed_layers > 0 || model.delta.layers > 0 || model.ssm.layers > 0;
-    if (named) return mixed && (model.name == name || model.name.starts_with(name + "-"));
+    if (named) return mixed && (model.name == name || model.name.starts_with(name + "-a"));
     return (row.attention == "mla" ? model.latent() : mixed) &&
            count_or(row.layers, 0) == model.layers && count_or(row.hidden, 0) == model.hidden &&
            count_or(row.heads, 0) == model.heads &&
