@@ -253,8 +253,8 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
   };
   for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward, &LayerCosts::selective})
     add(pass);
-  for (const auto time : {&LayerCosts::alone_forward, &LayerCosts::alone_backward,
-                          &LayerCosts::apart_backward}) {
+  for (const auto time :
+       {&LayerCosts::alone_forward, &LayerCosts::alone_backward, &LayerCosts::apart_backward}) {
     add(time);
   }
   for (const auto bytes :
