@@ -1,4 +1,5 @@
 // Our own model file: the fields of ModelSpec under their own names.
+// Over 400 lines because reader and writer of one format stand side by side.
 #include <fmt/format.h>
 
 #include <array>

@@ -345,18 +345,18 @@ TEST_CASE("attention without a column is taken from the catalog's model of the s
 
 TEST_CASE(
     "hybrid models are the catalog's, by their shapes or where a row has none by their name") {
-  const MappedRun shapes = mapped(row("N0624"));
+  const MappedRun shapes = mapped(row_of(whole_table(), "N0624"));
   CHECK(shapes.model.name == "nemotron-h-56b");
   CHECK(mentions(shapes.inferred, "attention of the catalog's nemotron-h-56b"));
-  const MappedRun named = mapped(row("N0768"));
+  const MappedRun named = mapped(row_of(whole_table(), "N0768"));
   CHECK(named.model.name == "nemotron-3-super-120b-a12b");
   CHECK(named.model.moe.latent_hidden == 1024);
   CHECK(mentions(named.inferred, "the shapes of the catalog's nemotron-3-super-120b-a12b"));
-  MeasuredRun other = row("N0768");
+  MeasuredRun other = row_of(whole_table(), "N0768");
   other.model = "Nemotron-3-Ultra";
   CHECK(skip_reason(other) ==
         "attention 'hybrid mamba2+gqa+latent moe (see repo recipes)' is not priced");
-  other = row("N0624");
+  other = row_of(whole_table(), "N0624");
   other.layers = 98;  // Nemotron-H 47B, which the catalog lacks
   CHECK_FALSE(skip_reason(other).empty());
 }
