@@ -163,6 +163,14 @@ void leave_out_dropout(PlanRequest& request) {
   model.hidden_dropout = model.attention_dropout = 0;
 }
 
+/// Some frameworks train experts without the loss that balances their loads.
+void note_unbalanced_experts(PlanRequest& request) {
+  if (request.model.moe.experts == 0 || request.framework.balances_experts) return;
+  request.assumptions.push_back(
+      fmt::format("no load-balancing loss: {} trains the router by the loss of the tokens alone",
+                  request.framework.name));
+}
+
 /// Some frameworks train without the modules that predict further tokens even if the model has
 /// them.
 void leave_out_prediction_modules(PlanRequest& request) {
@@ -271,6 +279,7 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   // Memory is allocated before the first step, and nothing else shares a rank's part.
   if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
   leave_out_dropout(request);
+  note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
   note_prediction_modules(request);
   note_not_executed(request);
@@ -335,6 +344,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
                       .max_memory = file.max_memory,
                       .assumptions = reading->remarks};
   leave_out_dropout(request);
+  note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
   note_not_executed(request);
   if (changes.has("max-memory")) {

@@ -20,6 +20,15 @@ constexpr std::array kOwnDefaults = {
         .software = "llm.c", .same_code = false, .why = "a C trainer, like our runtime", .zero = 1},
 };
 
+constexpr std::array kOwnRules = {
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.moe.experts > 0 && p.etp != p.tp;
+                  },
+                  "etp other than tp: every tensor-parallel rank has a part of every expert",
+                  "runtime/model/chunk_experts.cpp"},
+};
+
 }  // namespace
 
 Framework own_runtime() {
@@ -41,13 +50,18 @@ Framework own_runtime() {
   f.mixed_recompute = true;
   f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;
-  f.microbatch_groups = true;  // costmodel/schedule/compute_order.cpp
-  f.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
+  f.microbatch_groups = true;                          // costmodel/schedule/compute_order.cpp
+  f.remakes_pointwise = true;                          // runtime/model/chunk_layout.hpp
+  f.experts_take_tp = f.splits_experts_as_mlp = true;  // runtime/model/chunk_experts.cpp
+  f.experts_need_sequence_parallel = false;
+  f.saves_expert_output = f.balances_experts = false;
+  f.expert_parallel = true;
   f.fixed_blocks = true;
   f.loss_rows = 1024;
   f.logits_bytes = 2;
   f.loss_traffic = 8;
   f.defaults = kOwnDefaults;
+  f.rules = kOwnRules;
   return f;
 }
 

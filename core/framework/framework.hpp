@@ -54,6 +54,11 @@ struct Framework {
   /// A model with experts and tp > 1 needs sequence parallelism, whatever ep is.
   /// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
   bool experts_need_sequence_parallel = true;
+  /// Every tensor-parallel rank routes all rows of the sequence and has a part of every expert, as
+  /// of a dense MLP (etp = tp): its products are those of one expert over the rows of one rank,
+  /// without padding, and the buffers of routed rows hold as many as can come, ep·T·min(k, E/ep) of
+  /// T tokens that visit k of E experts. Rows are dispatched once more for the weights' gradients.
+  bool splits_experts_as_mlp = false;
   /// Slices of a sequence per context-parallel rank; two balance the causal mask.
   /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
   int slices_per_context_rank = 2;
@@ -119,6 +124,8 @@ struct Framework {
   bool fp8_dispatch = false;
   bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
   bool dropout = true;       ///< applies the model's dropout; else it trains without
+  /// Adds a loss that balances the experts' loads; else the tokens' loss alone trains the router.
+  bool balances_experts = true;
   /// Trains the model's modules for multi-token prediction; else it trains without them.
   bool prediction_modules = false;
   int default_vocab = 0;  ///< of its launcher, where a run names none; 0: no default

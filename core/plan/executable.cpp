@@ -6,8 +6,19 @@ namespace echelon {
 
 namespace {
 
+std::string not_executed_experts(const MixtureOfExperts& moe) {
+  if (moe.experts == 0) return {};
+  if (moe.expert_bias) return "biases inside the experts";
+  if (moe.router_bias) return "a bias of the router";
+  if (moe.latent_hidden > 0) return "experts on a latent";
+  if (moe.shared_ffn_hidden > 0) return "shared experts";
+  if (moe.router_groups > 1) return "a router that chooses groups of experts";
+  if (moe.router_score == RouterScore::sigmoid) return "a router with sigmoid scores";
+  return {};
+}
+
 std::string not_executed_block(const ModelSpec& model) {
-  if (model.moe.experts > 0) return "mixture of experts";
+  if (std::string experts = not_executed_experts(model.moe); !experts.empty()) return experts;
   if (model.latent()) return "latent attention";
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.ssm.layers > 0) return "state spaces";

@@ -138,12 +138,14 @@ Bytes StageModel::schedule_buffers(const Stage& stage) const {
     buffers += Bytes{std::min(flying + 2, m) * kBytesPerPosition * tokens};
   }
   if (plan_.schedule == ScheduleKind::zero_bubble_h1) {
-    const double layers = stage.layers.total();
-    const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
     const double waiting = std::min(m, static_cast<double>(stage.index) + 1);
-    buffers += waiting * (layers * layer.weight_inputs +
-                          stage.selective.total() * layer.weight_inputs_selective +
-                          stage.recomputed.total() * layer.weight_inputs_full);
+    const auto add = [&](const LayerCosts& layer, int LayerCounts::*kind) {
+      buffers += waiting * (stage.layers.*kind * layer.weight_inputs +
+                            stage.selective.*kind * layer.weight_inputs_selective +
+                            stage.recomputed.*kind * layer.weight_inputs_full);
+    };
+    add(costs_.dense, &LayerCounts::dense);
+    add(costs_.moe, &LayerCounts::moe);
   }
   return buffers;
 }
@@ -152,16 +154,19 @@ Bytes StageModel::schedule_buffers(const Stage& stage) const {
 /// mean and deviation; a whole sequence, and its gathered copy; the gradient that runs from layer
 /// to layer.
 Bytes StageModel::instruction_workspace(const Stage& stage) const {
-  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
   const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
                                 stage.layers.moe > 0 ? costs_.moe.transient : Bytes{},
                                 last(stage) ? costs_.head_transient : Bytes{}});
   Bytes recomputed;
-  if (stage.recomputed.total() > 0) {
-    recomputed = layer.saved - costs_.layer_input;
-  } else if (stage.selective.total() > 0) {
-    recomputed = layer.saved - layer.saved_selective;
-  }
+  const auto recompute = [&](const LayerCosts& layer, int LayerCounts::*kind) {
+    if (stage.recomputed.*kind > 0) {
+      recomputed = std::max(recomputed, layer.saved - costs_.layer_input);
+    } else if (stage.selective.*kind > 0) {
+      recomputed = std::max(recomputed, layer.saved - layer.saved_selective);
+    }
+  };
+  recompute(costs_.dense, &LayerCounts::dense);
+  recompute(costs_.moe, &LayerCounts::moe);
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
   const double rows =
@@ -180,12 +185,15 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
 
 /// What ZeRO moves. A unit is a layer; the first and the last hold the ends too. ZeRO-2/3 make a
 /// unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers units into two.
+/// Of layers of both kinds each block fits the larger one; a stage of two such has one of each.
+/// Experts that no other rank has are neither gathered nor reduced.
 Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
   if (zero < 2) return {};
   const double tied = tied_parameters(stage);
   const double layers = stage.layers.total();
-  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
-  const double unit = layers > 0 ? layer.parameters + layer.experts : 0.0;
+  const double moved_experts = plan_.ep == 1 || expert_shard_ > 1 ? costs_.moe.experts : 0;
+  const double unit = std::max(stage.layers.dense > 0 ? costs_.dense.parameters : 0.0,
+                               stage.layers.moe > 0 ? costs_.moe.parameters + moved_experts : 0.0);
   const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
   double end_last = 0;
   if (last(stage)) {
@@ -205,7 +213,10 @@ Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
   if (zero == 3) {
     // ZB-H1 gathers a unit again for its weight gradient.
     const double one = zero_bubble ? 2 * largest : largest;
-    const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : one;
+    const bool differ = stage.layers.dense == 1 && stage.layers.moe == 1;
+    const double both =
+        differ ? costs_.dense.parameters + costs_.moe.parameters + moved_experts : 2 * each;
+    const double gathered = units * plan_.vpp > 1 ? both + end_first + end_last : one;
     buffers += Bytes{gathered * recipe_.gathered_weight};
   }
   return buffers;

@@ -2,6 +2,7 @@
 // several parts of a layer use. Only the files of this folder include it.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "costmodel/operators/operators.hpp"
@@ -86,6 +87,12 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& frame
 /// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);
+
+/// Rows that the experts of a rank get at most, T tokens from each of ep ranks: a token visits an
+/// expert once.
+[[nodiscard]] inline double routed_rows(const MixtureOfExperts& moe, double tokens, int ep) {
+  return ep * tokens * std::min(moe.experts_per_token, moe.experts / ep);
+}
 
 /// Activations that a layer saves and recomputes under the framework's selective recomputation, and
 /// results that it always recomputes (recompute.cpp).

@@ -27,11 +27,81 @@ void push_clamp(OperatorList& list, double bytes) {
   list.push(op);
 }
 
+/// Those that every token visits.
+void push_shared_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
+                         const Shapes& s, LayerSharding sharding) {
+  const MixtureOfExperts& moe = model.moe;
+  if (moe.shared_ffn_hidden > 0) {
+    push_column_entry(list, "shared_gather", s, sharding);
+    push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},
+                     s.T, static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
+                     gather_buffers(s, framework, sharding));
+    push_row_exit(list, "shared_reduce", s, sharding);
+  }
+}
+
+/// Routed experts that tensor parallelism splits as it splits a dense MLP
+/// (Framework::splits_experts_as_mlp). Of n = T·k rows of a rank, of balanced experts:
+///
+///   router      T × h by h × E; saved: its logits
+///   route       logits read and a row's experts, slot and weight written; backward logits read and
+///               their gradient written. Saved: 3·4·n bytes of indices and a weight per row,
+///               and per row that other ranks send
+///   dispatch    n·h read and written; backward the sum of n·h to T·h, and the rows once more for
+///               the weights' gradients
+///   products    of E experts over n/E rows each: of ep·E/ep where ep ranks send theirs
+///   weights     of the rows, before the down projection: n·f read and written, backward two such
+///   combine     n·h read, T·h written; backward n·h read and written
+///   all-to-all  e·n·h bytes each way, and once more backward; where ep > 1
+/// Source: runtime/model/chunk_experts.cpp, runtime/backend/operators.def. Checked by:
+/// tests/costmodel/operators/own_experts_test.cpp,
+/// tests/runtime/training/predicted_memory_test.cpp.
+void push_experts_as_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
+                         const Shapes& s, LayerSharding sharding) {
+  using enum CollectiveKind;
+  const MixtureOfExperts& moe = model.moe;
+  Shapes inner = s;  // of the routed experts
+  inner.h = model.expert_hidden();
+  const double n = s.T * moe.experts_per_token;
+  const double rows = s.e * n * inner.h;
+  const double all = s.e * s.T * inner.h;
+  const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
+  const double logits = s.e * s.T * moe.experts;
+  push_column_entry(list, "expert_gather", s, sharding);
+  Operator router = gemm("router", s.T, moe.experts, s.h, logits, s.e);
+  router.wide = true;
+  list.push(router);
+  if (moe.latent_hidden > 0) list.push(gemm("latent_down", s.T, inner.h, s.h, 0, s.e));
+  const std::size_t first = list.view().size();
+  const double routing = (12 + s.w) * n;
+  const double received = sharding.ep > 1 ? s.w * routed_rows(moe, s.T, sharding.ep) : 0;
+  list.push(elementwise("top_k", logits + routing, 2 * logits + routing, routing + received));
+  list.push(elementwise("permute", 2 * rows, rows + 2 * all + 2 * rows, 0));
+  if (sharding.ep > 1) {
+    list.push(collective("dispatch", all_to_all, all_to_all, rows, false, Axis::ep));
+    list.push(collective("dispatch_again", none, all_to_all, rows, false, Axis::ep));
+  }
+  push_projections(list, model, framework, inner, {"expert_up", "expert_activation", "expert_down"},
+                   n, f, 0, 0, moe.experts);
+  list.push(elementwise("expert_weights", 2 * s.e * n * f, 4 * s.e * n * f, 0));
+  if (sharding.ep > 1) {
+    list.push(collective("combine", all_to_all, all_to_all, rows, false, Axis::ep));
+  }
+  list.push(elementwise("unpermute", rows + all, 2 * rows, 0));
+  for (Operator& op : list.edit().subspan(first)) op.routed = true;
+  if (moe.latent_hidden > 0) list.push(gemm("latent_up", s.T, s.h, inner.h, 0, s.e));
+  push_row_exit(list, "expert_reduce", s, sharding);
+  push_shared_experts(list, model, framework, s, sharding);
+}
+
 }  // namespace
 
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding) {
   using enum CollectiveKind;
+  if (framework.splits_experts_as_mlp) {
+    return push_experts_as_mlp(list, model, framework, s, sharding);
+  }
   const MixtureOfExperts& moe = model.moe;
   const double own = s.T / sharding.tp;
   const double rows = own * moe.experts_per_token;
@@ -97,13 +167,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   if (moe.latent_hidden > 0) {
     list.push(gemm("latent_up", own, s.h, inner.h, s.kept * own * inner.h, s.e));
   }
-  if (moe.shared_ffn_hidden > 0) {
-    push_column_entry(list, "shared_gather", s, sharding);
-    push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},
-                     s.T, static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
-                     gather_buffers(s, framework, sharding));
-    push_row_exit(list, "shared_reduce", s, sharding);
-  }
+  push_shared_experts(list, model, framework, s, sharding);
 }
 
 }  // namespace echelon::operators

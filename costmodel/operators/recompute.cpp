@@ -48,8 +48,11 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
-///               with norms of heads, or packed heads of context parallelism, beside these
+///               with norms of heads, or packed heads of context parallelism, beside these; of
+///               experts the former, the rows themselves, and the gradients of the router's logits
+///               and of the rows' weights
 ///
+/// Buffers of routed rows hold as many as can come (Framework::splits_experts_as_mlp).
 /// Norms of heads are recomputed too, with the rotation; of v, which is copied, each way.
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
 void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s,
@@ -75,6 +78,16 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       op.backward_traffic += made + turned;
     }
     if (op.name == "activation") op.transient = Bytes{s.e * (2 + branches) * s.T * s.f};
+    if (op.name == "expert_activation") {
+      const MixtureOfExperts& moe = model.moe;
+      const double sent = s.T * moe.experts_per_token;
+      const double rows = routed_rows(moe, s.T, sharding.ep);
+      const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
+      op.saved = op.kept = Bytes{s.e * rows * branches * f};
+      op.transient =
+          Bytes{s.e * rows * ((2 + branches) * f + s.h) + s.w * rows + s.e * s.T * moe.experts};
+      if (sharding.ep > 1) op.transient += Bytes{(s.e * s.h + s.w) * sent};
+    }
   }
 }
 

@@ -233,8 +233,9 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
     return shardings;
   }
-  std::vector<int> etps{1};
-  if (sharding.tp > 1) etps.push_back(sharding.tp);
+  std::vector<int> etps;
+  if (!request.framework.splits_experts_as_mlp) etps.push_back(1);
+  if (etps.empty() || sharding.tp > 1) etps.push_back(sharding.tp);
   if (pinned.has<&ParallelPlan::etp>()) etps = {pinned.values().etp};
   for (const int etp : etps) {
     if (pinned.has<&ParallelPlan::ep>()) {

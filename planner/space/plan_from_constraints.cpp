@@ -177,6 +177,8 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   if (!pinned.has<&P::cp_comm>() && !request.framework.cp_ring && request.framework.cp_all_to_all) {
     point.sharding.cp_comm = CpComm::all_to_all;
   }
+  const bool as_mlp = request.model.moe.experts > 0 && request.framework.splits_experts_as_mlp;
+  point.sharding.etp = pinned.value_or<&P::etp>(as_mlp ? point.sharding.tp : 1);
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
                                                                : ScheduleKind::one_f_one_b);
   const bool both_ways = runs_both_ways(point.schedule);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/model/attention.hpp"
+#include "runtime/comm/element.hpp"
 
 namespace echelon {
 
@@ -33,6 +34,28 @@ struct HeadSplit {
   std::int64_t query = 0;      ///< width of all q heads of a row
   std::int64_t key_value = 0;  ///< width of all k heads, and of all v heads; 0: attention's output
   [[nodiscard]] std::int64_t width() const { return query + 2 * key_value; }
+};
+
+/// The router of a layer with experts, for so many rows: each row visits the `choices` experts with
+/// the largest logits, of equal ones those with the lowest numbers. Their weights are their parts
+/// of the softmax over all experts, `normalized` divided by their sum, times `scaling`.
+struct Router {
+  std::int64_t rows = 0;
+  int experts = 0;
+  int choices = 0;
+  bool normalized = true;
+  double scaling = 1;
+};
+
+/// Where the router sends rows. Choice c = row · choices + j is the row's j-th largest logit. The
+/// slots are the choices ordered by expert, those of one expert as they were.
+template <class T>
+struct Routing {
+  std::int32_t* experts = nullptr;  ///< [rows · choices]: of each choice
+  std::int32_t* slots = nullptr;    ///< [rows · choices]: of each choice
+  std::int32_t* rows = nullptr;     ///< [rows · choices]: by slot
+  std::int32_t* counts = nullptr;   ///< [experts]: slots of each expert
+  Wide<T>* weights = nullptr;       ///< [rows · choices]: by slot
 };
 
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).

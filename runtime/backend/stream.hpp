@@ -54,6 +54,8 @@ class Stream {
 
   /// Copies from host memory, which may be reused when the call returns.
   virtual void upload(const void* from, void* to, std::int64_t bytes) = 0;
+  /// Copies to host memory: waits for the work that the queue has until now.
+  virtual void download(const void* from, void* to, std::int64_t bytes) = 0;
   /// Sets the bytes to zero.
   virtual void clear(void* block, std::int64_t bytes) = 0;
 };

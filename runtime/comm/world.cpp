@@ -29,6 +29,11 @@ std::vector<int> across_with(int rank, int count, const std::vector<int>& all) {
   return members;
 }
 
+/// Ranks with the same experts that share one copy of what ZeRO splits.
+int expert_shard_group(const ParallelPlan& plan) {
+  return plan.zero > 0 ? std::max(1, plan.shard_group / plan.ep) : 1;
+}
+
 /// The group of the role that `rank` is in.
 std::vector<int> members_with(int rank, GroupRole role, const ProcessGrid& grid,
                               const ParallelPlan& plan, const ModelSpec& model) {
@@ -49,6 +54,17 @@ std::vector<int> members_with(int rank, GroupRole role, const ProcessGrid& grid,
     case GroupRole::replica_reduce:
     case GroupRole::replica_gather:
       return across_with(rank, plan.shard_group, grid.data_group(rank));
+    case GroupRole::ep: return grid.group(Axis::ep, rank);
+    case GroupRole::expert_dp_gather:
+      return plan.ep > 1 ? grid.group(Axis::expert_dp, rank) : std::vector{rank};
+    case GroupRole::expert_shard_reduce:
+    case GroupRole::expert_shard_gather:
+      if (plan.ep == 1) return {rank};
+      return part_with(rank, expert_shard_group(plan), grid.group(Axis::expert_dp, rank));
+    case GroupRole::expert_replica_reduce:
+    case GroupRole::expert_replica_gather:
+      if (plan.ep == 1) return {rank};
+      return across_with(rank, expert_shard_group(plan), grid.group(Axis::expert_dp, rank));
     case GroupRole::forward:
     case GroupRole::backward: return grid.group(Axis::pp, rank);
     case GroupRole::tied: {
@@ -108,6 +124,12 @@ std::string_view name_of(GroupRole role) {
                                                                        "replica (compute)",
                                                                        "replica (reduce)",
                                                                        "replica (gather)",
+                                                                       "ep",
+                                                                       "expert dp (gather)",
+                                                                       "expert shard (reduce)",
+                                                                       "expert shard (gather)",
+                                                                       "expert replica (reduce)",
+                                                                       "expert replica (gather)",
                                                                        "pipeline (forward)",
                                                                        "pipeline (backward)",
                                                                        "tied embeddings",
@@ -127,6 +149,12 @@ bool is_used(GroupRole role, const ParallelPlan& plan) {
     case GroupRole::shard_reduce:
     case GroupRole::shard_gather: return plan.zero > 0;
     case GroupRole::replica_reduce: return plan.zero > 0 && plan.shard_group > 1;
+    case GroupRole::expert_dp_gather:
+    case GroupRole::expert_replica_gather: return false;
+    case GroupRole::ep:
+    case GroupRole::expert_replica_reduce: return plan.ep > 1;
+    case GroupRole::expert_shard_reduce:
+    case GroupRole::expert_shard_gather: return plan.ep > 1 && plan.zero > 0;
     default: return true;
   }
 }

@@ -32,13 +32,20 @@ enum class GroupRole : std::uint8_t {
   replica_compute,  ///< ranks that hold the same shard, one of each shard group
   replica_reduce,
   replica_gather,
+  ep,  ///< ranks that share the experts of a stage's layers (compute); with the following
+       ///< ones groups of one where ep is 1
+  expert_dp_gather,     ///< ranks with the same experts
+  expert_shard_reduce,  ///< of these as many as share one copy of what ZeRO splits: shard_group/ep
+  expert_shard_gather,
+  expert_replica_reduce,  ///< ranks with the same shard of them
+  expert_replica_gather,
   forward,   ///< pipeline ranks in order: activations (forward)
   backward,  ///< the same: their gradients (backward)
   tied,      ///< first and last stage, when both hold the word embedding (reduce)
   norm,      ///< all ranks (reduce)
   control,   ///< all ranks: checkpoints and reports (host)
 };
-inline constexpr int kGroupRoles = 17;
+inline constexpr int kGroupRoles = 23;
 [[nodiscard]] std::string_view name_of(GroupRole role);
 
 /// Whether ranks use the role under the plan, possibly in a group of one: the communicators that

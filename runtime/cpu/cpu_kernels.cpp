@@ -65,6 +65,11 @@ void CpuKernels<T>::upload(const void* from, void* to, std::int64_t bytes) {
 }
 
 template <class T>
+void CpuKernels<T>::download(const void* from, void* to, std::int64_t bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+template <class T>
 void CpuKernels<T>::clear(void* block, std::int64_t bytes) {
   std::memset(block, 0, static_cast<std::size_t>(bytes));
 }
@@ -211,6 +216,41 @@ template <class T>
 void CpuKernels<T>::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                                        const Wide<T>* log_sum, const T* dout, T* dqkv) {
   cpu::attention_backward(shape, qkv, out, log_sum, dout, dqkv);
+}
+
+template <class T>
+void CpuKernels<T>::route(const Router& router, const T* logits, const Routing<T>& routing) {
+  cpu::route(router, logits, routing);
+}
+
+template <class T>
+void CpuKernels<T>::route_backward(const Router& router, const T* logits, const Routing<T>& routing,
+                                   const Wide<T>* dweights, T* dlogits) {
+  cpu::route_backward(router, logits, routing, dweights, dlogits);
+}
+
+template <class T>
+void CpuKernels<T>::gather_rows(const T* x, const std::int32_t* rows, std::int64_t count,
+                                std::int64_t width, T* y) {
+  cpu::gather_rows(x, rows, count, width, y);
+}
+
+template <class T>
+void CpuKernels<T>::combine_rows(const T* x, const std::int32_t* slots, std::int64_t rows,
+                                 int choices, std::int64_t width, const T* addend, T* y) {
+  cpu::combine_rows(x, slots, rows, choices, width, addend, y);
+}
+
+template <class T>
+void CpuKernels<T>::weight_rows(T* x, const Wide<T>* weights, std::int64_t rows,
+                                std::int64_t width) {
+  cpu::weight_rows(x, weights, rows, width);
+}
+
+template <class T>
+void CpuKernels<T>::weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights,
+                                         std::int64_t rows, std::int64_t width) {
+  cpu::weight_rows_backward(x, dy, weights, dweights, rows, width);
 }
 
 template <class T>

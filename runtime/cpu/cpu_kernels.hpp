@@ -21,6 +21,7 @@ class CpuKernels : public Kernels<T> {
   void waited(Within part, Seconds time) override;
   [[nodiscard]] SideStream* side() override { return nullptr; }
   void upload(const void* from, void* to, std::int64_t bytes) override;
+  void download(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
 
 #define ECHELON_OPERATOR(...) __VA_ARGS__ override;

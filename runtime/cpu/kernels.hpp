@@ -98,6 +98,26 @@ template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const Wide<T>* log_sum, const T* dout, T* dqkv);
 
+// ---- Experts (experts.cpp)
+
+/// All of `routing` is written. NaN is larger than nothing; a row of them visits the first experts.
+template <class T>
+void route(const Router& router, const T* logits, const Routing<T>& routing);
+template <class T>
+void route_backward(const Router& router, const T* logits, const Routing<T>& routing,
+                    const Wide<T>* dweights, T* dlogits);
+template <class T>
+void gather_rows(const T* x, const std::int32_t* rows, std::int64_t count, std::int64_t width,
+                 T* y);
+template <class T>
+void combine_rows(const T* x, const std::int32_t* slots, std::int64_t rows, int choices,
+                  std::int64_t width, const T* addend, T* y);
+template <class T>
+void weight_rows(T* x, const Wide<T>* weights, std::int64_t rows, std::int64_t width);
+template <class T>
+void weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights, std::int64_t rows,
+                          std::int64_t width);
+
 // ---- Embedding and loss, for the part [first, first + count) of the vocabulary
 
 /// y[row] = weight[token − first], or zero for tokens of other parts.

@@ -9,8 +9,14 @@ namespace echelon {
 
 template <class T>
 Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv,
-                TimedCommunicator* cp)
-    : k_(kernels), layout_(spec), tp_(tp), kv_(kv), cp_(cp), attention_(attention_shape_of(spec)) {
+                TimedCommunicator* cp, TimedCommunicator* ep)
+    : k_(kernels),
+      layout_(spec),
+      tp_(tp),
+      kv_(kv),
+      cp_(cp),
+      ep_(ep),
+      attention_(attention_shape_of(spec)) {
   EXPECTS(spec.tp == 1 || (tp != nullptr && tp->size() == spec.tp && tp->rank() == spec.tp_rank),
           "not the tensor-parallel group");
   const int replicas = std::max(1, spec.tp / spec.model.kv_heads);
@@ -26,6 +32,8 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* t
   };
   of_qkv_ = exchange_of(shape().query, (shape().qkv - shape().query) / 2);
   of_attended_ = exchange_of(shape().query, 0);
+  EXPECTS(spec.ep == 1 || (ep != nullptr && ep->size() == spec.ep && ep->rank() == spec.ep_rank),
+          "not the group that shares the experts");
   if (spec.model.position == PositionEmbedding::rope) {
     rotary_ = rotary_frequencies(spec.model.constants->rope, spec.model.head_dim);
   }
@@ -40,8 +48,9 @@ void Chunk<T>::forward(int unit, const ChunkArguments<T>& args) const {
     SavedActivations<T> activations = layout_.saved_activations(layer, args);
     project_qkv(layer, args, activations, left);
     attention_core(layer, args, activations);
-    project_up(layer, args, activations, output_projection(layer, args, activations));
-    left = down_projection(layer, args, activations);
+    const Exchange exchange =
+        project_up(layer, args, activations, output_projection(layer, args, activations));
+    left = down_projection(layer, args, activations, exchange);
   }
   const bool last = unit == spec().units - 1;
   if (last && spec().loss) return loss_forward(args, left);

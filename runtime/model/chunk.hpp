@@ -37,6 +37,11 @@ namespace echelon {
 /// v before attention and of its output after it: 2 forward, 2 in the backward or backward_input,
 /// where a recomputed attention adds its last one, a fully recomputed layer both.
 ///
+/// Over ep, of a layer with experts: an all-gather of how many rows each expert gets and an
+/// all-to-all of the rows' weights, once forward; all-to-alls of the rows, of hidden numbers each:
+/// 2 forward, 3 backward and an all-to-all of the gradients of the weights (2 in backward_input, 2
+/// in backward_weight). All are exposed.
+///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
 /// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
@@ -46,10 +51,10 @@ template <class T>
 class Chunk {
  public:
   /// All work is enqueued on `kernels`. `tp`: the tensor-parallel group. `kv`: those of it, in
-  /// order, that hold the same kv head, if there are fewer heads than ranks. Null for a group of
-  /// one. `cp`: the context-parallel group, the same.
+  /// order, that hold the same kv head, if there are fewer heads than ranks. `cp`: the
+  /// context-parallel group. `ep`: the ranks that share the experts. Null for a group of one.
   Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* tp, Communicator* kv,
-        TimedCommunicator* cp = nullptr);
+        TimedCommunicator* cp = nullptr, TimedCommunicator* ep = nullptr);
 
   [[nodiscard]] const ChunkSpec& spec() const { return layout_.spec(); }
   [[nodiscard]] const ChunkParameters& parameters() const { return layout_.parameters(); }
@@ -108,6 +113,19 @@ class Chunk {
   [[nodiscard]] NormOf<T> norm_of(const T* x, const T* weight, const T* bias,
                                   const Workspace<T>& work) const;
 
+  /// Rows of one of the rank's experts from one rank, among the routed ones.
+  struct ExpertRows {
+    int expert;
+    std::int64_t first, count;
+  };
+  /// What the experts of a layer get in this pass.
+  struct Exchange {
+    std::vector<ExpertRows> experts;  ///< without empty ones
+    std::vector<std::int64_t> to;     ///< rows for each rank that shares the experts
+    std::vector<std::int64_t> from;   ///< rows of each such rank
+    std::int64_t rows = 0;            ///< in all
+  };
+
   // chunk_layer.cpp
   // `left`: the remaining sum of the input (state or `middle`); the result is that of the output.
   void project_qkv(int layer, const ChunkArguments<T>& args, const SavedActivations<T>& activations,
@@ -130,15 +148,18 @@ class Chunk {
                       const SavedActivations<T>& activations) const;
   [[nodiscard]] SumBefore<T> output_projection(int layer, const ChunkArguments<T>& args,
                                                const SavedActivations<T>& activations) const;
-  void project_up(int layer, const ChunkArguments<T>& args, const SavedActivations<T>& activations,
-                  const SumBefore<T>& left) const;
-  void activate(const T* up, T* activated) const;
+  // Of a layer with experts the result is what they get; otherwise it is empty.
+  Exchange project_up(int layer, const ChunkArguments<T>& args,
+                      const SavedActivations<T>& activations, const SumBefore<T>& left) const;
+  void activate(const T* up, T* activated, std::int64_t rows, std::int64_t width) const;
   [[nodiscard]] SumBefore<T> down_projection(int layer, const ChunkArguments<T>& args,
-                                             const SavedActivations<T>& activations) const;
+                                             const SavedActivations<T>& activations,
+                                             const Exchange& exchange) const;
 
   void layer_backward(int layer, const ChunkArguments<T>& args, Weights weights) const;
-  void recompute(int layer, const ChunkArguments<T>& args,
-                 const SavedActivations<T>& activations) const;
+  /// As project_up, if it is repeated.
+  Exchange recompute(int layer, const ChunkArguments<T>& args,
+                     const SavedActivations<T>& activations) const;
   void mlp_backward(int layer, const ChunkArguments<T>& args,
                     const SavedActivations<T>& activations, const WeightInputs<T>& later,
                     Weights weights) const;
@@ -170,6 +191,43 @@ class Chunk {
   void output_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
                       const T* attended) const;
 
+  // chunk_experts.cpp
+  [[nodiscard]] Router router() const;
+  [[nodiscard]] const T* expert_weights(const ChunkArguments<T>& args) const {
+    return spec().ep > 1 ? args.experts : args.weights;
+  }
+  [[nodiscard]] Wide<T>* expert_gradients(const ChunkArguments<T>& args) const {
+    return spec().ep > 1 ? args.expert_gradients : args.gradients;
+  }
+  /// Waits for the routers of all ranks.
+  [[nodiscard]] Exchange exchange_of(const ExpertRouting<T>& routing) const;
+  /// Rows of x, [rows, hidden], to their experts, in the workspace.
+  const T* dispatch(const T* x, const ExpertRouting<T>& routing, const Exchange& exchange,
+                    const ChunkArguments<T>& args) const;
+  /// y[row] = the sum of what the row's experts left in the workspace, + addend where there is one.
+  void combine(const ExpertRouting<T>& routing, const Exchange& exchange, const T* addend, T* y,
+               const ChunkArguments<T>& args) const;
+  /// `in`: the normed input, all rows.
+  Exchange experts_up(int layer, const ChunkArguments<T>& args,
+                      const SavedActivations<T>& activations, const T* in) const;
+  [[nodiscard]] SumBefore<T> experts_down(int layer, const ChunkArguments<T>& args,
+                                          const SavedActivations<T>& activations,
+                                          const Exchange& exchange) const;
+  void experts_backward(int layer, const ChunkArguments<T>& args,
+                        const SavedActivations<T>& activations, const Exchange& exchange,
+                        const WeightInputs<T>& later, Weights weights) const;
+  /// `whole`: all rows of the gradient of the layer's output, `in`: of the normed input. Begins the
+  /// gather of the gradient of attention's output, which takes the memory of `whole`.
+  [[nodiscard]] Coming experts_backward_weight(int layer, const ChunkArguments<T>& args,
+                                               const Coming& whole, const Coming& in) const;
+  /// Gradients of the down projections; of the up projections and the router. `routed_gradient`,
+  /// `activated` and `up_gradient` have a row per routed row.
+  void experts_down_weights(int layer, const ChunkArguments<T>& args, const Exchange& exchange,
+                            const T* routed_gradient, const T* activated) const;
+  void experts_up_weights(int layer, const ChunkArguments<T>& args, const Exchange& exchange,
+                          const ExpertRouting<T>& routing, const T* in, const T* up_gradient,
+                          const T* logits_gradient) const;
+
   // chunk_ends.cpp
   [[nodiscard]] int first_position() const;
   void embed(const ChunkArguments<T>& args) const;
@@ -190,6 +248,7 @@ class Chunk {
   TimedCommunicator* tp_;
   Communicator* kv_;
   TimedCommunicator* cp_;
+  TimedCommunicator* ep_;
   AttentionShape attention_;
   HeadExchange of_qkv_;
   HeadExchange of_attended_;

@@ -79,31 +79,35 @@ SumBefore<T> Chunk<T>::output_projection(int layer, const ChunkArguments<T>& arg
 }
 
 template <class T>
-void Chunk<T>::project_up(int layer, const ChunkArguments<T>& args,
-                          const SavedActivations<T>& activations, const SumBefore<T>& left) const {
+typename Chunk<T>::Exchange Chunk<T>::project_up(int layer, const ChunkArguments<T>& args,
+                                                 const SavedActivations<T>& activations,
+                                                 const SumBefore<T>& left) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
   norm_forward(activations.middle, left, args.weights + at.mlp_norm,
                args.weights + at.mlp_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
+  if (layout_.has_experts(layer)) return experts_up(layer, args, activations, in);
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.up, s.up,
               spec().model.mlp_bias ? args.weights + at.up_bias : nullptr, nullptr, activations.up);
+  return {};
 }
 
 template <class T>
-void Chunk<T>::activate(const T* up, T* activated) const {
-  const ChunkShape& s = shape();
+void Chunk<T>::activate(const T* up, T* activated, std::int64_t rows, std::int64_t width) const {
   const ModelSpec& model = spec().model;
-  k_.activation_forward(model.activation, model.gated_mlp, up, activated, s.rows, s.ffn);
+  k_.activation_forward(model.activation, model.gated_mlp, up, activated, rows, width);
 }
 
 template <class T>
 SumBefore<T> Chunk<T>::down_projection(int layer, const ChunkArguments<T>& args,
-                                       const SavedActivations<T>& activations) const {
+                                       const SavedActivations<T>& activations,
+                                       const Exchange& exchange) const {
+  if (layout_.has_experts(layer)) return experts_down(layer, args, activations, exchange);
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
-  activate(activations.up, work.activated);
+  activate(activations.up, work.activated, shape().rows, shape().ffn);
   return row_parallel(work.activated, shape().ffn, args.weights + at.down,
                       spec().model.mlp_bias ? args.weights + at.down_bias : nullptr,
                       activations.middle, work, layout_.new_state(layer + 1, args));
@@ -122,20 +126,28 @@ void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights 
       activations.attended = later.attended;
     }
     if (later.middle != nullptr) activations.middle = later.middle;
+    if (later.routing.counts != nullptr) activations.routing = later.routing;
   }
-  if (layout_.recompute(layer) != Recompute::none) recompute(layer, args, activations);
-  mlp_backward(layer, args, activations, later, weights);
+  Exchange exchange;
+  if (layout_.recompute(layer) != Recompute::none) exchange = recompute(layer, args, activations);
+  if (layout_.has_experts(layer)) {
+    if (layout_.recompute(layer) != Recompute::full) exchange = exchange_of(activations.routing);
+    experts_backward(layer, args, activations, exchange, later, weights);
+  } else {
+    mlp_backward(layer, args, activations, later, weights);
+  }
   attention_backward(layer, args, activations, later, weights);
 }
 
 template <class T>
-void Chunk<T>::recompute(int layer, const ChunkArguments<T>& args,
-                         const SavedActivations<T>& activations) const {
+typename Chunk<T>::Exchange Chunk<T>::recompute(int layer, const ChunkArguments<T>& args,
+                                                const SavedActivations<T>& activations) const {
   const ScopedSubSpan sub_span(k_, Within::recompute);
   const bool full = layout_.recompute(layer) == Recompute::full;
   if (full) project_qkv(layer, args, activations, {});
   attention_core(layer, args, activations);
-  if (full) project_up(layer, args, activations, output_projection(layer, args, activations));
+  if (!full) return {};
+  return project_up(layer, args, activations, output_projection(layer, args, activations));
 }
 
 template <class T>
@@ -158,12 +170,12 @@ void Chunk<T>::mlp_backward(int layer, const ChunkArguments<T>& args,
   const ColumnParallel up = up_matrix(layer, up_gradient, activations.middle);
   if (now) {
     const Coming in = begin_gather(work.normed, work.gathered);
-    activate(activations.up, work.activated);
+    activate(activations.up, work.activated, s.rows, s.ffn);
     down_weights(layer, args, args.gradient, whole, work.activated);
     return column_parallel_backward(up, &in, args);
   }
   k_.copy(args.gradient, later.mlp_gradient, boundary_count());
-  if (later.activated != nullptr) activate(activations.up, later.activated);
+  if (later.activated != nullptr) activate(activations.up, later.activated, s.rows, s.ffn);
   column_parallel_backward(up, nullptr, args);
 }
 
@@ -296,13 +308,17 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
     const T* activated = kept.activated;
     norm_forward(middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias, work);
     Coming in = begin_gather(work.normed, work.gathered);
-    if (activated == nullptr) {
-      activate(activations.up, work.activated);
-      activated = work.activated;
+    if (layout_.has_experts(layer)) {
+      whole = experts_backward_weight(layer, args, whole, in);
+    } else {
+      if (activated == nullptr) {
+        activate(activations.up, work.activated, shape().rows, shape().ffn);
+        activated = work.activated;
+      }
+      down_weights(layer, args, kept.mlp_gradient, arrived(whole), activated);
+      whole = begin_gather(kept.attention_gradient, work.partial);
+      column_parallel_weights(up_matrix(layer, kept.up_gradient, middle), arrived(in), args);
     }
-    down_weights(layer, args, kept.mlp_gradient, arrived(whole), activated);
-    whole = begin_gather(kept.attention_gradient, work.partial);
-    column_parallel_weights(up_matrix(layer, kept.up_gradient, middle), arrived(in), args);
     norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                  args.weights + at.attention_norm_bias, work);
     in = begin_gather(work.normed, work.gathered);
@@ -328,11 +344,11 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
                                          const SavedActivations<T>&) const;                       \
   template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                \
                                                     const SavedActivations<T>&) const;            \
-  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
-                                     const SumBefore<T>&) const;                                  \
-  template void Chunk<T>::activate(const T*, T*) const;                                           \
-  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                  \
-                                                  const SavedActivations<T>&) const;              \
+  template typename Chunk<T>::Exchange Chunk<T>::project_up(                                      \
+      int, const ChunkArguments<T>&, const SavedActivations<T>&, const SumBefore<T>&) const;      \
+  template void Chunk<T>::activate(const T*, T*, std::int64_t, std::int64_t) const;               \
+  template SumBefore<T> Chunk<T>::down_projection(                                                \
+      int, const ChunkArguments<T>&, const SavedActivations<T>&, const Exchange&) const;          \
   template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;           \
   template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&, \
                                        const WeightInputs<T>&, Weights) const;                    \

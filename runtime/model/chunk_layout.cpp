@@ -1,6 +1,7 @@
 #include "runtime/model/chunk_layout.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "core/base/expects.hpp"
@@ -21,9 +22,13 @@ std::int64_t offset_of(const FlatParameters& flat, const std::string& name) {
   return 0;
 }
 
-LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat, int layer) {
+/// `of_experts`: the flat parameters that hold the rank's experts, of which `first` is the first.
+LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat,
+                           const FlatParameters& of_experts, int first, int layer) {
   const std::string at = "layers." + std::to_string(layer) + ".";
-  const std::string first_up = model.gated_mlp ? "mlp.gate" : "mlp.up";
+  const bool experts = model.layer_kind(layer) == LayerKind::moe;
+  const std::string mlp = experts ? "moe.experts." + std::to_string(first) + "." : "mlp.";
+  const std::string first_up = mlp + (model.gated_mlp ? "gate" : "up");
   const auto find = [&](const std::string& name) { return offset_of(flat, at + name); };
   LayerOffsets o;
   o.attention_norm = find("attention.norm.weight");
@@ -40,9 +45,11 @@ LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat, i
   }
   o.output = find("attention.output.weight");
   if (model.attention_output_bias) o.output_bias = find("attention.output.bias");
-  o.up = find(first_up + ".weight");
-  o.down = find("mlp.down.weight");
-  if (model.mlp_bias) {
+  if (experts) o.router = find("moe.router.weight");
+  const FlatParameters& of_mlp = experts ? of_experts : flat;
+  o.up = offset_of(of_mlp, at + first_up + ".weight");
+  o.down = offset_of(of_mlp, at + mlp + "down.weight");
+  if (model.mlp_bias && !experts) {
     o.up_bias = find(first_up + ".bias");
     o.down_bias = find("mlp.down.bias");
   }
@@ -92,6 +99,12 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   s.qkv = s.query + 2 * std::int64_t{s.kv_heads} * model.head_dim;
   s.ffn = model.ffn_hidden / spec.tp;
   s.up = model.gated_mlp ? 2 * s.ffn : s.ffn;
+  s.experts = model.moe.experts;
+  s.choices = model.moe.experts_per_token;
+  s.expert_ffn = model.moe.expert_ffn_hidden / spec.tp;
+  s.expert_up = model.gated_mlp ? 2 * s.expert_ffn : s.expert_ffn;
+  s.sent = s.rows * s.choices;
+  s.routed = spec.ep == 1 ? s.sent : spec.ep * s.rows * std::min(s.choices, s.experts / spec.ep);
   s.vocab = spec.padded_vocab / spec.tp;
   s.first_vocab = spec.tp_rank * s.vocab;
   s.valid_vocab = std::clamp<std::int64_t>(model.vocab - s.first_vocab, 0, s.vocab);
@@ -123,7 +136,10 @@ ChunkLayout<T>::ChunkLayout(const ChunkSpec& spec)
   for (int unit = 0; unit < spec.units; ++unit) {
     const FlatParameters& flat = parameters_.flat_params[static_cast<std::size_t>(unit)];
     for (int l = spec.first_layer_of(unit); l < spec.first_layer_of(unit + 1); ++l) {
-      layers_.push_back(layer_offsets(spec.model, flat, spec.first_layer + l));
+      const std::optional<std::size_t> own = parameters_.experts_of(unit);
+      layers_.push_back(layer_offsets(spec.model, flat, own ? parameters_.flat_params[*own] : flat,
+                                      spec.ep_rank * (spec.model.moe.experts / spec.ep),
+                                      spec.first_layer + l));
     }
   }
   ends_ = end_offsets(spec, parameters_);
@@ -145,9 +161,12 @@ void ChunkLayout<T>::measure() {
   }
   saved_at_.push_back(saved.used());
   if (spec_.loss) static_cast<void>(allocate_loss(saved));
-  BumpAllocator workspace(nullptr);
-  static_cast<void>(allocate_workspace(workspace));
-  memory_ = {saved.used(), weight_inputs.used(), workspace.used()};
+  memory_ = {saved.used(), weight_inputs.used(), 0};
+  for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+    BumpAllocator workspace(nullptr);
+    static_cast<void>(allocate_workspace(workspace, kind));
+    memory_.workspace = std::max(memory_.workspace, workspace.used());
+  }
 }
 
 template <class T>
@@ -170,11 +189,32 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
   SavedActivations<T> activations;
   activations.qkv = all.allocate<T>(s.rows * s.qkv);
   activations.middle = all.allocate<T>(s.local * s.hidden);
-  activations.up = all.allocate<T>(s.rows * s.up);
+  if (has_experts(layer)) {
+    activations.up = all.allocate<T>(s.routed * s.expert_up);
+    activations.logits = all.allocate<T>(s.rows * s.experts);
+    activations.routing = allocate_routing(all);
+  } else {
+    activations.up = all.allocate<T>(s.rows * s.up);
+  }
   activations.attended = core.allocate<T>(s.rows * s.query);
   activations.attention = spec_.cp > 1 ? core.allocate<T>(s.rows * s.query) : activations.attended;
   activations.log_sum = core.allocate<Wide<T>>(s.rows * s.heads);
   return activations;
+}
+
+template <class T>
+ExpertRouting<T> ChunkLayout<T>::allocate_routing(BumpAllocator& allocator) const {
+  const ChunkShape& s = shape_;
+  ExpertRouting<T> routing;
+  routing.own.experts = allocator.allocate<std::int32_t>(s.sent);
+  routing.own.slots = allocator.allocate<std::int32_t>(s.sent);
+  routing.own.rows = allocator.allocate<std::int32_t>(s.sent);
+  routing.counts = allocator.allocate<std::int32_t>(std::int64_t{spec_.ep} * s.experts);
+  routing.own.weights = allocator.allocate<Wide<T>>(s.sent);
+  routing.weights = spec_.ep > 1 ? allocator.allocate<Wide<T>>(s.routed) : routing.own.weights;
+  if (routing.counts != nullptr)
+    routing.own.counts = routing.counts + std::int64_t{spec_.ep_rank} * s.experts;
+  return routing;
 }
 
 template <class T>
@@ -191,19 +231,22 @@ WeightInputs<T> ChunkLayout<T>::allocate_weight_inputs(int layer, BumpAllocator&
   const ChunkShape& s = shape_;
   WeightInputs<T> w;
   w.mlp_gradient = allocator.allocate<T>(s.local * s.hidden);
-  w.up_gradient = allocator.allocate<T>(s.rows * s.up);
+  const bool experts = has_experts(layer);
+  w.up_gradient = allocator.allocate<T>(experts ? s.routed * s.expert_up : s.rows * s.up);
+  if (experts) w.logits_gradient = allocator.allocate<T>(s.rows * s.experts);
   w.attention_gradient = allocator.allocate<T>(s.local * s.hidden);
   w.qkv_gradient = allocator.allocate<T>(s.rows * s.qkv);
   if (recompute(layer) != Recompute::none) w.attended = allocator.allocate<T>(s.rows * s.query);
   if (recompute(layer) == Recompute::full) {
     w.middle = allocator.allocate<T>(s.local * s.hidden);
-    w.activated = allocator.allocate<T>(s.rows * s.ffn);
+    w.activated = allocator.allocate<T>(experts ? s.routed * s.expert_ffn : s.rows * s.ffn);
+    if (experts) w.routing = allocate_routing(allocator);
   }
   return w;
 }
 
 template <class T>
-Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator) const {
+Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerKind kind) const {
   const ChunkShape& s = shape_;
   static_cast<void>(allocator.allocate<std::byte>(recomputed_bytes_));
   Workspace<T> w;
@@ -215,10 +258,27 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator) const 
   BumpAllocator mlp = allocator;
   BumpAllocator attention = allocator;
   BumpAllocator loss = allocator;
+  bool has_kind = false;
+  for (int l = 0; l < spec_.layers; ++l)
+    has_kind = has_kind || has_experts(l) == (kind == LayerKind::moe);
+  if (has_kind) {
+    const bool experts = kind == LayerKind::moe;
+    const std::int64_t rows = experts ? s.routed : s.rows;
+    const std::int64_t ffn = experts ? s.expert_ffn : s.ffn;
+    w.activated = mlp.allocate<T>(rows * ffn);
+    w.activated_gradient = mlp.allocate<T>(rows * ffn);
+    w.up_gradient = mlp.allocate<T>(rows * (experts ? s.expert_up : s.up));
+    if (experts) {
+      w.routed = mlp.allocate<T>(s.routed * s.hidden);
+      w.weight_gradients = mlp.allocate<Wide<T>>(s.routed);
+      w.router_gradient = mlp.allocate<T>(s.rows * s.experts);
+      if (spec_.ep > 1) {
+        w.sent = mlp.allocate<T>(s.sent * s.hidden);
+        w.sent_weight_gradients = mlp.allocate<Wide<T>>(s.sent);
+      }
+    }
+  }
   if (spec_.layers > 0) {
-    w.activated = mlp.allocate<T>(s.rows * s.ffn);
-    w.activated_gradient = mlp.allocate<T>(s.rows * s.ffn);
-    w.up_gradient = mlp.allocate<T>(s.rows * s.up);
     w.attended_gradient = attention.allocate<T>(s.rows * s.query);
     w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
     if (spec_.model.qk_norm || spec_.cp > 1) {
@@ -254,9 +314,9 @@ WeightInputs<T> ChunkLayout<T>::weight_inputs(int layer, const ChunkArguments<T>
 }
 
 template <class T>
-Workspace<T> ChunkLayout<T>::workspace(const ChunkArguments<T>& args) const {
+Workspace<T> ChunkLayout<T>::workspace(const ChunkArguments<T>& args, LayerKind kind) const {
   BumpAllocator allocator(args.workspace);
-  return allocate_workspace(allocator);
+  return allocate_workspace(allocator, kind);
 }
 
 template class ChunkLayout<double>;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/attention.hpp"
+#include "runtime/backend/kernel_shapes.hpp"
 #include "runtime/comm/element.hpp"
 #include "runtime/model/bump_allocator.hpp"
 #include "runtime/model/parameters.hpp"
@@ -18,6 +19,8 @@ template <class T>
 struct ChunkArguments {
   const T* weights = nullptr;             ///< of the unit
   Wide<T>* gradients = nullptr;           ///< of the unit; added to
+  const T* experts = nullptr;             ///< of the unit's experts, where ep > 1
+  Wide<T>* expert_gradients = nullptr;    ///< of the unit's experts; added to
   const T* tied = nullptr;                ///< of the tied word embedding
   Wide<T>* tied_gradients = nullptr;      ///< of the tied word embedding; added to
   const std::int32_t* tokens = nullptr;   ///< [rows], where the embedding is
@@ -44,11 +47,18 @@ struct ChunkShape {
   std::int64_t hidden = 0;
   int heads = 0;  ///< of this tensor-parallel rank; in attention 1/cp of them
   int kv_heads = 0;
-  std::int64_t query = 0;  ///< q: width of the query heads
-  std::int64_t qkv = 0;    ///< Q: and of key and value heads
-  std::int64_t ffn = 0;    ///< f: width behind the activation
-  std::int64_t up = 0;     ///< F: before it; f, or 2f for [gate | up]
-  std::int64_t vocab = 0;  ///< V: columns of the logits, padding included
+  std::int64_t query = 0;       ///< q: width of the query heads
+  std::int64_t qkv = 0;         ///< Q: and of key and value heads
+  std::int64_t ffn = 0;         ///< f: width behind the activation
+  std::int64_t up = 0;          ///< F: before it; f, or 2f for [gate | up]
+  int experts = 0;              ///< E: of a layer with experts
+  int choices = 0;              ///< k: experts of a row
+  std::int64_t expert_ffn = 0;  ///< e, g: f and F of one expert
+  std::int64_t expert_up = 0;
+  std::int64_t sent = 0;    ///< n: rows that the rank sends to experts, r·k
+  std::int64_t routed = 0;  ///< m: rows that its experts get at most: n, or of several ranks
+                            ///< p·r·min(k, E/p)
+  std::int64_t vocab = 0;   ///< V: columns of the logits, padding included
   std::int64_t first_vocab = 0;
   std::int64_t valid_vocab = 0;  ///< columns that are no padding
   std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 1024)
@@ -64,22 +74,35 @@ struct ChunkShape {
 ///
 ///   saved         = Σ over layers
 ///                     ⌈wRh⌉                           its input, unless it is the chunk's
-///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           none, selective
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + M               none, selective
 ///                     ⌈wrq⌉ + ⌈Wra⌉                   none; ⌈wrq⌉ twice with cp > 1
 ///                 + ⌈wRh⌉ + ⌈Wr⌉ + ⌈2Wr⌉              the loss; the first as above
 ///   weight_inputs = Σ over layers
-///                     2⌈wRh⌉ + ⌈wrF⌉ + ⌈wrQ⌉
+///                     2⌈wRh⌉ + ⌈wrQ⌉ + G
 ///                     ⌈wrq⌉                           selective, full
-///                     ⌈wRh⌉ + ⌈wrf⌉                   full
+///                     ⌈wRh⌉ + A                       full
 ///   workspace     = largest over layers of
 ///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full; ⌈wrq⌉ twice with cp > 1
-///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           full
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + M               full
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
-///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
+///                 + max(largest B, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
 ///                                                 ⌈wrQ⌉ twice with norms of heads or cp > 1
 ///
-/// The outputs of norms and activations are recomputed in every backward: no matrix product, for
-/// 2wRh + wrf a layer, and wrQ with norms of heads. Checked by:
+///                     dense layer               layer with experts
+///   M  MLP, saved     ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉ + D
+///   G  its gradients  ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉
+///   A  recomputed     ⌈wrf⌉                     ⌈wme⌉ + D
+///   B  at a time      2⌈wrf⌉ + ⌈wrF⌉            2⌈wme⌉ + ⌈wmg⌉ + ⌈wmh⌉ + ⌈Wm⌉ + ⌈wrE⌉
+///                                               ⌈wnh⌉ + ⌈Wn⌉                    if p > 1
+///   D  routing                                  3⌈4n⌉ + ⌈4pE⌉ + ⌈Wn⌉
+///                                               ⌈Wm⌉                            if p > 1
+///
+/// p ranks share the experts (ep). No row is ever without a place, whatever the router chooses.
+///
+/// The outputs of norms and activations, and the experts' rows, are recomputed in every backward:
+/// no matrix product, for 2wRh + wrf a layer (of experts 2wRh + wm(e + h)), and wrQ with norms of
+/// heads. The weights of a row's experts multiply the inputs of their down projections, so that
+/// nothing keeps the experts' outputs. Checked by:
 /// tests/runtime/model/chunk_memory_test.cpp.
 struct ChunkMemory {
   std::int64_t saved = 0;
@@ -87,16 +110,26 @@ struct ChunkMemory {
   std::int64_t workspace = 0;
 };
 
+/// The rows of a layer's experts: where the router sends the rank's own, and what its experts get.
+template <class T>
+struct ExpertRouting {
+  Routing<T> own;
+  std::int32_t* counts = nullptr;  ///< [ep, experts]: own.counts of all ranks, among them its own
+  Wide<T>* weights = nullptr;      ///< [routed], of the rows here; with one rank own.weights
+};
+
 /// A layer's activations: saved by the forward, or recomputed in the backward.
 template <class T>
 struct SavedActivations {
-  T* qkv = nullptr;        ///< [rows, qkv], rotated; with norms of heads, before both. With
-                           ///< cp > 1 [cp · rows, qkv / cp], the rank's heads of all tokens
-  T* middle = nullptr;     ///< [local, hidden], behind attention
-  T* up = nullptr;         ///< [rows, up], before the activation
-  T* attended = nullptr;   ///< [rows, query]
-  T* attention = nullptr;  ///< what attention computed: `attended`, or with cp > 1 the other form
-                           ///< of it, [cp · rows, query / cp]
+  T* qkv = nullptr;     ///< [rows, qkv], rotated; with norms of heads, before both. With cp > 1
+                        ///< [cp · rows, qkv / cp], the rank's heads of all tokens
+  T* middle = nullptr;  ///< [local, hidden], behind attention
+  T* up = nullptr;  ///< [rows, up], before the activation; of experts [routed, expert_up], by slot
+  T* logits = nullptr;       ///< [rows, experts], the router's; only of a layer with experts
+  ExpertRouting<T> routing;  ///< the same
+  T* attended = nullptr;     ///< [rows, query]
+  T* attention = nullptr;    ///< what attention computed: `attended`, or with cp > 1 the other form
+                             ///< of it, [cp · rows, query / cp]
   Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
 };
 
@@ -110,12 +143,15 @@ struct SavedLoss {
 template <class T>
 struct WeightInputs {
   T* mlp_gradient = nullptr;        ///< [local, hidden], of the layer's output
-  T* up_gradient = nullptr;         ///< [rows, up]
+  T* up_gradient = nullptr;         ///< [rows, up]; of experts [routed, expert_up]
+  T* logits_gradient = nullptr;     ///< [rows, experts]; only of a layer with experts
   T* attention_gradient = nullptr;  ///< [local, hidden], of `middle`
   T* qkv_gradient = nullptr;        ///< [rows, qkv]
   T* attended = nullptr;            ///< of the saved activations, if recomputed
   T* middle = nullptr;              ///< the same
-  T* activated = nullptr;           ///< [rows, ffn], the same
+  T* activated = nullptr;           ///< [rows, ffn], the same; of experts [routed, expert_ffn],
+                                    ///< weighted
+  ExpertRouting<T> routing;         ///< of the saved activations, if recomputed
 };
 
 template <class T>
@@ -126,23 +162,31 @@ struct Workspace {
   T* partial = nullptr;     ///< [rows, hidden]
   T* gathered = nullptr;    ///< [rows, hidden]; only with sequence parallelism
   // MLP, attention and loss take turns in the same memory.
-  T* activated = nullptr;           ///< [rows, ffn]
-  T* activated_gradient = nullptr;  ///< [rows, ffn]
-  T* up_gradient = nullptr;         ///< [rows, up]
-  T* attended_gradient = nullptr;   ///< [rows, query], both forms in turn, as the next one
-  T* qkv_gradient = nullptr;        ///< [rows, qkv]
-  T* normed_qkv = nullptr;          ///< [rows, qkv], rotated; only with norms of heads
-  T* exchanged = nullptr;           ///< the same memory, before and after: only with cp > 1
-  T* logits = nullptr;              ///< [loss_rows, vocab]
+  T* activated = nullptr;           ///< [rows, ffn]; of experts [routed, expert_ffn]
+  T* activated_gradient = nullptr;  ///< the same
+  T* up_gradient = nullptr;         ///< [rows, up]; of experts [routed, expert_up]
+  // Only of a layer with experts:
+  T* routed = nullptr;                  ///< [routed, hidden], by slot, of several ranks by rank
+  Wide<T>* weight_gradients = nullptr;  ///< [routed], of the routing's weights
+  T* sent = nullptr;                    ///< [sent, hidden], by slot; only where ep > 1
+  Wide<T>* sent_weight_gradients = nullptr;  ///< [sent]; the same
+  T* router_gradient = nullptr;              ///< [rows, experts], of the router's logits
+  T* attended_gradient = nullptr;            ///< [rows, query], both forms in turn, as the next one
+  T* qkv_gradient = nullptr;                 ///< [rows, qkv]
+  T* normed_qkv = nullptr;                   ///< [rows, qkv], rotated; only with norms of heads
+  T* exchanged = nullptr;  ///< the same memory, before and after: only with cp > 1
+  T* logits = nullptr;     ///< [loss_rows, vocab]
 };
 
-/// Offsets in the unit's flat parameters; biases only where the model has them.
+/// Offsets in the unit's flat parameters; biases only where the model has them. Of a layer with
+/// experts `up` and `down` are those of the rank's first one, where ep > 1 in the experts' flat
+/// parameters, and those of the others follow.
 struct LayerOffsets {
   std::int64_t attention_norm = 0, attention_norm_bias = 0;
   std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
   std::int64_t q_norm = 0, k_norm = 0;
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
-  std::int64_t up = 0, up_bias = 0, down = 0, down_bias = 0;
+  std::int64_t router = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
 };
 struct EndOffsets {
   std::int64_t word_embedding = 0,
@@ -163,6 +207,9 @@ class ChunkLayout {
     return layers_[static_cast<std::size_t>(layer)];
   }
   [[nodiscard]] const EndOffsets& ends() const { return ends_; }
+  [[nodiscard]] bool has_experts(int layer) const {
+    return spec_.model.layer_kind(spec_.first_layer + layer) == LayerKind::moe;
+  }
   [[nodiscard]] Recompute recompute(int layer) const {
     return spec_.recompute[static_cast<std::size_t>(layer)];
   }
@@ -174,7 +221,9 @@ class ChunkLayout {
                                                       const ChunkArguments<T>& args) const;
   [[nodiscard]] SavedLoss<T> saved_loss(const ChunkArguments<T>& args) const;
   [[nodiscard]] WeightInputs<T> weight_inputs(int layer, const ChunkArguments<T>& args) const;
-  [[nodiscard]] Workspace<T> workspace(const ChunkArguments<T>& args) const;
+  /// MLP: the part for a layer of this kind.
+  [[nodiscard]] Workspace<T> workspace(const ChunkArguments<T>& args,
+                                       LayerKind kind = LayerKind::dense) const;
 
  private:
   /// Whether the input of a layer lies in saved memory.
@@ -186,7 +235,8 @@ class ChunkLayout {
                                            BumpAllocator& recomputed) const;
   SavedLoss<T> allocate_loss(BumpAllocator& saved) const;
   WeightInputs<T> allocate_weight_inputs(int layer, BumpAllocator& allocator) const;
-  Workspace<T> allocate_workspace(BumpAllocator& allocator) const;
+  ExpertRouting<T> allocate_routing(BumpAllocator& allocator) const;
+  Workspace<T> allocate_workspace(BumpAllocator& allocator, LayerKind kind) const;
 
   ChunkSpec spec_;
   ChunkParameters parameters_;

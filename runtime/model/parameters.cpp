@@ -89,19 +89,25 @@ class FlatParametersBuilder {
     return p;
   }
 
-  FlatParameters finish() {
+  FlatParameters finish() { return finish(spec_.shards); }
+  FlatParameters finish_experts() {
+    flat_.experts = true;
+    return finish(spec_.expert_shards);
+  }
+
+ private:
+  FlatParameters finish(int shards) {
     for (Parameter& p : flat_.parameters) {
       p.offset = flat_.count;
       flat_.count += p.count();
     }
     // Parts of several ranks begin where 16 bytes of bf16 do.
     constexpr std::int64_t kPart = 8;
-    const std::int64_t multiple = spec_.shards > 1 ? kPart * spec_.shards : 1;
+    const std::int64_t multiple = shards > 1 ? kPart * shards : 1;
     flat_.padded = (flat_.count + multiple - 1) / multiple * multiple;
     return std::move(flat_);
   }
 
- private:
   const ChunkSpec& spec_;
   FlatParameters flat_;
 };
@@ -113,10 +119,18 @@ void add_bias_rows(Parameter& p) {
   p.decayed = false;
 }
 
-void add_head_norms(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
-  if (!model.qk_norm) return;
-  flat.add_head_norm(layer_name(layer) + "attention.q_norm.weight");
-  flat.add_head_norm(layer_name(layer) + "attention.k_norm.weight");
+/// Norms of heads, and the router, whose gradient each rank has by its parts of the experts.
+void add_partial(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  const ModelSpec& model = spec.model;
+  if (model.qk_norm) {
+    flat.add_head_norm(layer_name(layer) + "attention.q_norm.weight");
+    flat.add_head_norm(layer_name(layer) + "attention.k_norm.weight");
+  }
+  if (model.layer_kind(layer) == LayerKind::moe) {
+    flat.add(layer_name(layer) + "moe.router.weight", model.moe.experts, model.hidden,
+             ShardDim::none)
+        .summed_over_tp = spec.tp > 1;
+  }
 }
 
 /// Parameters along the residual stream: norms, and biases of row-parallel matrices.
@@ -127,16 +141,39 @@ void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int 
     flat.add_replicated(at + "attention.output.bias", model.hidden, Parameter::Fill::zeros);
   }
   flat.add_norm(at + "mlp.norm");
-  if (model.mlp_bias) {
+  if (model.mlp_bias && model.layer_kind(layer) == LayerKind::dense) {
     flat.add_replicated(at + "mlp.down.bias", model.hidden, Parameter::Fill::zeros);
   }
 }
 
-void add_layer_matrices(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
+/// Output projections start smaller by the square root of how many of them add to the residual
+/// stream. Source: GPT-2 (Radford et al. 2019, section 2.3); Megatron-LM's scaled_init_method.
+double scaled_deviation(const ModelSpec& model) {
+  return kDeviation / std::sqrt(2.0 * model.layers);
+}
+
+/// The first matrices of the rank's experts, then their second ones.
+void add_experts(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  const ModelSpec& model = spec.model;
+  const int count = model.moe.experts / spec.ep;
+  const int first = spec.ep_rank * count;
+  const std::int64_t width = model.moe.expert_ffn_hidden;
+  const auto at = [&](int expert) {
+    return layer_name(layer) + "moe.experts." + std::to_string(expert) + ".";
+  };
+  for (int e = first; e < first + count; ++e) {
+    if (model.gated_mlp) flat.add(at(e) + "gate.weight", width, model.hidden, ShardDim::rows);
+    flat.add(at(e) + "up.weight", width, model.hidden, ShardDim::rows);
+  }
+  for (int e = first; e < first + count; ++e) {
+    flat.add(at(e) + "down.weight", model.hidden, width, ShardDim::columns).deviation =
+        scaled_deviation(model);
+  }
+}
+
+void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  const ModelSpec& model = spec.model;
   const std::string at = layer_name(layer);
-  // Output projections start smaller by the square root of how many of them add to the residual
-  // stream. Source: GPT-2 (Radford et al. 2019, section 2.3); Megatron-LM's scaled_init_method.
-  const double scaled = kDeviation / std::sqrt(2.0 * model.layers);
   flat.add(at + "attention.q.weight", model.query_width(), model.hidden, ShardDim::rows);
   flat.add_kv(at + "attention.k.weight", model.hidden);
   flat.add_kv(at + "attention.v.weight", model.hidden);
@@ -146,7 +183,11 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ModelSpec& model, int
     add_bias_rows(flat.add_kv(at + "attention.v.bias", 1));
   }
   flat.add(at + "attention.output.weight", model.hidden, model.query_width(), ShardDim::columns)
-      .deviation = scaled;
+      .deviation = scaled_deviation(model);
+  if (model.layer_kind(layer) == LayerKind::moe) {
+    if (spec.ep == 1) add_experts(flat, spec, layer);
+    return;
+  }
   if (model.gated_mlp) {
     flat.add(at + "mlp.gate.weight", model.ffn_hidden, model.hidden, ShardDim::rows);
   }
@@ -158,11 +199,11 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ModelSpec& model, int
     add_bias_rows(flat.add(at + "mlp.up.bias", model.ffn_hidden, 1, ShardDim::rows));
   }
   flat.add(at + "mlp.down.weight", model.hidden, model.ffn_hidden, ShardDim::columns).deviation =
-      scaled;
+      scaled_deviation(model);
 }
 
-/// Unit `unit` of the chunk; vectors of which tensor-parallel ranks have parts come first: those of
-/// heads, then those that sequence parallelism leaves in parts.
+/// Unit `unit` of the chunk; parameters of whose gradient tensor-parallel ranks have parts come
+/// first: those of heads and experts, then those that sequence parallelism leaves in parts.
 FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const ModelSpec& model = spec.model;
   const bool embedding = spec.embedding && unit == 0;
@@ -170,7 +211,7 @@ FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const int first = spec.first_layer + spec.first_layer_of(unit);
   const int end = spec.first_layer + spec.first_layer_of(unit + 1);
   FlatParametersBuilder flat(spec);
-  for (int layer = first; layer < end; ++layer) add_head_norms(flat, model, layer);
+  for (int layer = first; layer < end; ++layer) add_partial(flat, spec, layer);
   if (embedding && model.position == PositionEmbedding::learned) {
     Parameter& p =
         flat.add("embedding.position.weight", model.max_positions, model.hidden, ShardDim::none);
@@ -181,10 +222,20 @@ FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   if (embedding && !model.tied_embeddings) {
     flat.add_vocabulary("embedding.word.weight", model.hidden);
   }
-  for (int layer = first; layer < end; ++layer) add_layer_matrices(flat, model, layer);
+  for (int layer = first; layer < end; ++layer) add_layer_matrices(flat, spec, layer);
   if (loss && !model.tied_embeddings) flat.add_vocabulary("head.weight", model.hidden);
   if (loss && model.head_bias) add_bias_rows(flat.add_vocabulary("head.bias", 1));
   return flat.finish();
+}
+
+/// The rank's experts of a unit, where others have the other ones.
+FlatParameters experts_flat(const ChunkSpec& spec, int unit) {
+  FlatParametersBuilder flat(spec);
+  const int end = spec.first_layer + spec.first_layer_of(unit + 1);
+  for (int layer = spec.first_layer + spec.first_layer_of(unit); layer < end; ++layer) {
+    if (spec.model.layer_kind(layer) == LayerKind::moe) add_experts(flat, spec, layer);
+  }
+  return flat.finish_experts();
 }
 
 }  // namespace
@@ -196,8 +247,11 @@ ChunkParameters parameters_of(const ChunkSpec& spec) {
   EXPECTS(spec.model.heads % spec.tp == 0, "tp does not divide the heads");
   EXPECTS(spec.padded_vocab >= spec.model.vocab && spec.padded_vocab % spec.tp == 0,
           "a padded vocabulary that does not fit");
+  EXPECTS(spec.ep == 1 || spec.model.moe.experts % spec.ep == 0, "ep does not divide the experts");
   ChunkParameters all;
   for (int unit = 0; unit < spec.units; ++unit) all.flat_params.push_back(unit_flat(spec, unit));
+  for (int unit = 0; spec.ep > 1 && unit < spec.units; ++unit)
+    all.flat_params.push_back(experts_flat(spec, unit));
   if (spec.model.tied_embeddings && (spec.embedding || spec.loss)) {
     FlatParametersBuilder flat(spec);
     flat.add_vocabulary("embedding.word.weight", spec.model.hidden).counted = spec.embedding;

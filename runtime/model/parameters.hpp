@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct Parameter {
   bool counted = true;      ///< this rank counts it in the norm and writes it to files: of replicas
                             ///< over tp the first, of the tied embedding the first stage's
   bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel; norms
-                                ///< of heads)
+                                ///< of heads; routers)
   bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
 
   [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }
@@ -38,11 +39,13 @@ struct Parameter {
 
 /// Parameters that are gathered, reduced and sharded as one flat buffer: a unit of a chunk, or the
 /// tied word embedding. They are contiguous; `padded` is a multiple of 8 times `shards`, if there
-/// are several shards.
+/// are several shards. `experts`: of a unit's experts alone, reduced over the ranks with the same
+/// ones.
 struct FlatParameters {
   std::vector<Parameter> parameters;
   std::int64_t count = 0;
   std::int64_t padded = 0;
+  bool experts = false;
 };
 
 /// One chunk of layers on one rank of a tensor-parallel and a context-parallel group. The
@@ -59,22 +62,33 @@ struct ChunkSpec {
   int cp = 1;       ///< divides heads / tp and kv_heads / tp, or is 1
   int cp_rank = 0;  ///< holds the tokens [cp_rank, cp_rank + 1) · sequence / cp of each sample
   bool sequence_parallel = false;
+  int ep = 1;  ///< ranks that share the experts, of which each has its part, in order
+  int ep_rank = 0;
   int microbatch = 1;                ///< samples
   int sequence = 0;                  ///< tokens of a sample, on all context-parallel ranks
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
   int shards = 1;                    ///< flat parameters are padded to parts of 8 elements for each
+  int expert_shards = 1;             ///< the same of the experts', where ep > 1
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
 };
 
 /// Flat parameters of a chunk: one set per unit (the embedding belongs to the first, final norm and
-/// head to the last), then, with tied embeddings on a chunk that has embedding or loss, one more
+/// head to the last), where ep > 1 as many with the units' experts, which may have none, then, with
+/// tied embeddings on a chunk that has embedding or loss, one more
 /// that holds the word embedding alone. q, k, v are contiguous, as are gate and up, and their
-/// biases. Within a unit, parameters with summed_over_tp come first.
+/// biases; of experts these pairs of one layer follow each other, and so do the down projections.
+/// Within a unit, parameters with summed_over_tp come first.
 struct ChunkParameters {
   std::vector<FlatParameters> flat_params;
   bool tied = false;  ///< the last one is the tied word embedding
+  /// Of a unit, the number of those with its experts; none: they are among its own.
+  [[nodiscard]] std::optional<std::size_t> experts_of(int unit) const {
+    const std::size_t first = flat_params.size() - (tied ? 1 : 0);
+    if (first == 0 || !flat_params[first - 1].experts) return std::nullopt;
+    return first / 2 + static_cast<std::size_t>(unit);
+  }
 };
 [[nodiscard]] ChunkParameters parameters_of(const ChunkSpec& spec);
 

@@ -15,6 +15,37 @@ std::string hint_of(const ModelSpec& model) {
   return "write the plan again with the model: plan predict FILE --model NAME -o NEW";
 }
 
+Status check_experts(const MixtureOfExperts& moe, const ParallelPlan& plan) {
+  const auto refuse = [](std::string found, std::string expected, std::string hint = {}) {
+    return input_error("the plan", std::move(found), std::move(expected), std::move(hint));
+  };
+  if (plan.etp != plan.tp) {
+    return refuse(fmt::format("etp {} with tp {}", plan.etp, plan.tp),
+                  fmt::format("etp {}", plan.tp),
+                  "every tensor-parallel rank has a part of every expert");
+  }
+  if (moe.expert_ffn_hidden % plan.tp != 0) {
+    return refuse(fmt::format("experts of width {} over tp {}", moe.expert_ffn_hidden, plan.tp),
+                  "a tp that divides the width");
+  }
+  if (moe.experts % plan.ep != 0 || plan.dp * plan.cp % plan.ep != 0) {
+    return refuse(fmt::format("ep {} of {} experts on {} data-parallel ranks", plan.ep, moe.experts,
+                              plan.dp * plan.cp),
+                  "an ep that divides both");
+  }
+  if (plan.zero > 0 && plan.shard_group % plan.ep != 0) {
+    return refuse(fmt::format("ep {} with ZeRO groups of {}", plan.ep, plan.shard_group),
+                  "groups of whole expert-parallel groups");
+  }
+  if (plan.ep > 1 && plan.dispatcher != Dispatcher::alltoall) {
+    return refuse(fmt::format("dispatcher {}", name_of(plan.dispatcher)), "alltoall");
+  }
+  if (plan.overlap_ep || plan.overlap_shared) {
+    return refuse("experts' exchange that overlaps other work", "a plan without --overlap ep");
+  }
+  return Done{};
+}
+
 /// Context parallelism exchanges heads: each of cp ranks has an equal part of a tensor-parallel
 /// rank's heads, and of the sequence.
 Status check_context(const PlanFile& file) {
@@ -51,12 +82,14 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
   }
   using P = ParallelPlan;
   for (const PlanField& field : plan_fields()) {
-    const bool executed =
-        field.is(&P::tp) || field.is(&P::pp) || field.is(&P::dp) || field.is(&P::cp);
+    const bool of_experts = field.is(&P::ep) || field.is(&P::etp);
+    const bool executed = field.is(&P::tp) || field.is(&P::pp) || field.is(&P::dp) ||
+                          field.is(&P::cp) || (of_experts && file.model.moe.experts > 0);
     if (field.kind != PlanFieldKind::degree || executed || same_value(field, plan, P{})) continue;
-    return input_error(where, fmt::format("{} {}", field.label, value_text(field, plan)),
-                       fmt::format("{} 1", field.label),
-                       "this runtime executes tp, cp, pp, vpp, dp and ZeRO");
+    return input_error(
+        where, fmt::format("{} {}", field.label, value_text(field, plan)),
+        fmt::format("{} 1", field.label),
+        "this runtime executes tp, cp, ep of models with experts, pp, vpp, dp and ZeRO");
   }
   if (Status context = check_context(file); !context) return context;
   if (runs_both_ways(plan.schedule)) {
@@ -109,6 +142,9 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
         where,
         fmt::format("head_dim {} (the CUDA backend supports 64 and 128)", file.model.head_dim),
         "a model with head_dim 64 or 128", "--backend cpu executes any");
+  }
+  if (file.model.moe.experts > 0) {
+    if (const Status experts = check_experts(file.model.moe, plan); !experts) return experts;
   }
   const int heads = file.model.heads;
   if (heads % plan.tp != 0) {

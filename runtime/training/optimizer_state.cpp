@@ -28,25 +28,26 @@ bool is_partial(const Parameter& p) { return p.summed_over_tp || p.summed_over_k
 
 template <class T>
 OptimizerState<T>::OptimizerState(const ChunkParameters& parameters, const ZeroGroups& zero_groups,
-                                  Memory& memory)
-    : zero_groups_(zero_groups) {
+                                  const ZeroGroups& of_experts, Memory& memory)
+    : parameters_(parameters), zero_groups_(zero_groups), of_experts_(of_experts) {
   constexpr bool kWideWeights = std::is_same_v<T, Wide<T>>;
   for (std::size_t i = 0; i < parameters.flat_params.size(); ++i) {
     const FlatParameters& flat = parameters.flat_params[i];
-    EXPECTS(flat.padded % zero_groups.shards == 0, "flat parameters are padded to whole shards");
     FlatState<T>& state = flat_states_.emplace_back();
     state.layout = &flat;
+    const ZeroGroups& groups = groups_of(state);
+    EXPECTS(flat.padded % groups.shards == 0, "flat parameters are padded to whole shards");
     state.tied = parameters.tied && i + 1 == parameters.flat_params.size();
-    const std::int64_t part = zero_groups.zero > 0 ? flat.padded / zero_groups.shards : flat.padded;
-    state.begin = zero_groups.zero > 0 ? part * zero_groups.shard : 0;
+    const std::int64_t part = groups.zero > 0 ? flat.padded / groups.shards : flat.padded;
+    state.begin = groups.zero > 0 ? part * groups.shard : 0;
     state.end = state.begin + part;
-    if (zero_groups.zero < 3 || state.tied) {
+    if (groups.zero < 3 || state.tied) {
       state.weights = memory.allocate<T>(kWeights, flat.padded, "weights");
       state.own_weights = state.weights + state.begin;
     } else {
       state.own_weights = memory.allocate<T>(kWeights, part, "weights");
     }
-    if (zero_groups.zero < 2) {
+    if (groups.zero < 2) {
       state.gradients = memory.allocate<Wide<T>>(kGradients, flat.padded, "gradients");
       state.own_gradients = state.gradients + state.begin;
     } else {
@@ -69,14 +70,17 @@ OptimizerState<T>::OptimizerState(const ChunkParameters& parameters, const ZeroG
 
 template <class T>
 void OptimizerState<T>::gather(const FlatState<T>& flat, T* whole) const {
-  zero_groups_.gather_shards->all_gather(flat.own_weights, whole, flat.own(), Number<T>::kElement);
+  if (flat.layout->count == 0) return;
+  groups_of(flat).gather_shards->all_gather(flat.own_weights, whole, flat.own(),
+                                            Number<T>::kElement);
 }
 
 template <class T>
 void OptimizerState<T>::reduce(Kernels<T>& on, FlatState<T>& flat, Wide<T>* whole,
                                bool last) const {
   constexpr Element kElement = Number<Wide<T>>::kElement;
-  const ZeroGroups& s = zero_groups_;
+  const ZeroGroups& s = groups_of(flat);
+  if (flat.layout->count == 0) return;
   if (s.zero == 0) {
     // All ranks are replicas.
     if (s.replicas > 1)
@@ -96,8 +100,8 @@ void OptimizerState<T>::reduce(Kernels<T>& on, FlatState<T>& flat, Wide<T>* whol
 template <class T>
 void OptimizerState<T>::add_squares(Kernels<T>& on, const FlatState<T>& flat, Partial partial,
                                     double* total) const {
-  const bool first_copy =
-      zero_groups_.replica == 0 && (zero_groups_.zero > 0 || zero_groups_.shard == 0);
+  const ZeroGroups& groups = groups_of(flat);
+  const bool first_copy = groups.replica == 0 && (groups.zero > 0 || groups.shard == 0);
   if (!first_copy) return;
   for (const Parameter& parameter : flat.layout->parameters) {
     const Overlap o = overlap_of(parameter, flat.begin, flat.end);
@@ -138,14 +142,15 @@ void OptimizerState<T>::update(Kernels<T>& on, FlatState<T>& flat, const Optimiz
 
 template <class T>
 void OptimizerState<T>::gather_updated(FlatState<T>& flat) const {
-  zero_groups_.gather_shards->all_gather(flat.own_weights, flat.weights, flat.own(),
-                                         Number<T>::kElement);
+  const ZeroGroups& groups = groups_of(flat);
+  if (flat.layout->count == 0 || groups.zero == 0) return;
+  groups.gather_shards->all_gather(flat.own_weights, flat.weights, flat.own(), Number<T>::kElement);
 }
 
 template <class T>
 void OptimizerState<T>::clear_gradients(Kernels<T>& on, FlatState<T>& flat) const {
   constexpr std::int64_t kSize = bytes_of(Number<Wide<T>>::kElement);
-  if (zero_groups_.zero < 2) {
+  if (!merges(flat)) {
     on.clear(flat.gradients, kSize * flat.layout->padded);
   } else {
     on.clear(flat.own_gradients, kSize * flat.own());

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/backend/kernels.hpp"
@@ -14,7 +15,8 @@
 namespace echelon {
 
 /// The ZeRO groups: states are divided over `shards` ranks and repeated on `replicas` such groups;
-/// shards·replicas are all data-parallel ranks. Communicators of size 1 may be null.
+/// shards·replicas are all data-parallel ranks, of experts all ranks with the same ones.
+/// Communicators of size 1 may be null.
 struct ZeroGroups {
   int zero = 0;  ///< effective stage: 0 when shards is 1
   int shards = 1;
@@ -56,11 +58,23 @@ enum class Partial { with, without };
 template <class T>
 class OptimizerState {
  public:
-  /// Keeps references to `parameters`.
-  OptimizerState(const ChunkParameters& parameters, const ZeroGroups& zero_groups, Memory& memory);
+  /// Keeps references to `parameters`. `of_experts`: of flat parameters that hold experts alone.
+  OptimizerState(const ChunkParameters& parameters, const ZeroGroups& zero_groups,
+                 const ZeroGroups& of_experts, Memory& memory);
 
   [[nodiscard]] std::vector<FlatState<T>>& flat_states() { return flat_states_; }
   [[nodiscard]] const ZeroGroups& zero_groups() const { return zero_groups_; }
+  [[nodiscard]] const ZeroGroups& groups_of(const FlatState<T>& flat) const {
+    return flat.layout->experts ? of_experts_ : zero_groups_;
+  }
+  /// Of a unit's experts, where these are apart; else null.
+  [[nodiscard]] FlatState<T>* experts_of(int unit) {
+    const std::optional<std::size_t> number = parameters_.experts_of(unit);
+    return number ? &flat_states_[*number] : nullptr;
+  }
+  /// Whether a unit's gradients of a microbatch are made elsewhere and then reduced into the own
+  /// part (ZeRO-2 and 3).
+  [[nodiscard]] bool merges(const FlatState<T>& flat) const { return groups_of(flat).zero >= 2; }
 
   /// ZeRO-3: gathers all weights into `whole` (padded elements).
   void gather(const FlatState<T>& flat, T* whole) const;
@@ -79,14 +93,16 @@ class OptimizerState {
   /// Optimizer step on the own part. At ZeRO-3 the tied embedding is gathered again at once.
   void update(Kernels<T>& on, FlatState<T>& flat, const OptimizerStep& step,
               const Wide<T>* scale) const;
-  /// ZeRO-1, 2: gathers all updated parts.
+  /// ZeRO-1, 2: gathers all updated parts; otherwise there are none.
   void gather_updated(FlatState<T>& flat) const;
   void clear_gradients(Kernels<T>& on, FlatState<T>& flat) const;
   /// After weights were filled: the master weights take their values.
   void take_weights_as_master(Kernels<T>& on, FlatState<T>& flat) const;
 
  private:
+  const ChunkParameters& parameters_;
   ZeroGroups zero_groups_;
+  ZeroGroups of_experts_;
   std::vector<FlatState<T>> flat_states_;
 };
 

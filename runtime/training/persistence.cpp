@@ -29,8 +29,8 @@ std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) 
   constexpr Element kWide = Number<Wide<T>>::kElement;
   std::vector<StateSpan> spans;
   for (OptimizerState<T>* states : chunks) {
-    if (states->zero_groups().replica != 0) continue;
     for (FlatState<T>& r : states->flat_states()) {
+      if (states->groups_of(r).replica != 0) continue;
       const auto add = [&](StateKind kind, void* data, Element element) {
         append_spans(*r.layout, kind, r.begin, r.end, data, element, spans);
       };
@@ -75,6 +75,7 @@ RunIdentity Persistence<T>::identity() const {
   run.model = plan_.model;
   run.plan = fmt::format("tp {}, pp {}, vpp {}, dp {}, microbatch {}, ZeRO {}", p.tp, p.pp, p.vpp,
                          p.dp, p.microbatch, p.zero);
+  if (p.ep > 1) run.plan += fmt::format(", ep {}", p.ep);
   run.plan_hash = content_hash(plan_.program);
   run.data = settings_.data.empty() ? "synthetic" : settings_.data;
   return run;

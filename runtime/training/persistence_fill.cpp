@@ -87,7 +87,10 @@ Status Persistence<T>::fill(const std::vector<OptimizerState<T>*>& chunks, Proce
       const bool whole = r.weights != nullptr;
       const std::int64_t begin = whole ? 0 : r.begin;
       const std::int64_t end = whole ? r.layout->padded : r.end;
-      Communicator& of_weights = whole ? replicas.weights : replicas.own;
+      const bool experts = r.layout->experts;
+      Communicator& of_own = experts ? replicas.own_experts : replicas.own;
+      Communicator& of_whole = experts ? replicas.expert_weights : replicas.weights;
+      Communicator& of_weights = whole ? of_whole : of_own;
       Filling<T, T> weights(processor, whole ? r.weights : r.own_weights, end - begin);
       if (!found_) {
         note(fill_weights(*r.layout, begin, end, weights.data(), of_weights));
@@ -107,7 +110,7 @@ Status Persistence<T>::fill(const std::vector<OptimizerState<T>*>& chunks, Proce
       weights.finish();
       const auto read_own = [&](StateKind kind, Wide<T>* block) {
         Filling<Wide<T>, T> filling(processor, block, r.own());
-        read(replicas.own, kind, r.begin, r.end, filling.data());
+        read(of_own, kind, r.begin, r.end, filling.data());
         filling.finish();
       };
       if (kHasMaster<T>) read_own(StateKind::master, r.master);

@@ -64,7 +64,9 @@ Result<std::string> RunCheckpoints<T>::fill(TrainingDevice<T>& device, int threa
     const LongWait patient(persistence_.longest_wait());
     // Roles of which no step makes use.
     const GroupRole own = plan_.plan.zero > 0 ? GroupRole::replica_gather : GroupRole::dp_gather;
-    const Replicas replicas{world.at(rank, GroupRole::dp_gather), world.at(rank, own)};
+    const Replicas replicas{world.at(rank, GroupRole::dp_gather), world.at(rank, own),
+                            world.at(rank, GroupRole::expert_dp_gather),
+                            world.at(rank, GroupRole::expert_replica_gather)};
     const Status done = persistence_.fill(device.states(rank), backend_.at(rank), replicas);
     const std::lock_guard lock(mutex);
     filled.emplace(rank, done);

@@ -15,6 +15,9 @@ namespace echelon {
 struct Replicas {
   Communicator& weights;  ///< of whole weights: all data-parallel ranks
   Communicator& own;      ///< of the part that ZeRO leaves to a rank
+  // The same of experts that several ranks share:
+  Communicator& expert_weights;  ///< all ranks with the same ones
+  Communicator& own_experts;
 };
 
 /// Fills `count` elements at `out`, the same for all members, which all call it: each reads a

@@ -36,6 +36,9 @@ TrainingDevice<T>::TrainingDevice(RunThreads& run_threads, Backend<T>& backend,
                                                Within::tp_comm);
     r.cp = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::cp), compute,
                                                Within::cp_comm);
+    if (training.plan.ep > 1)
+      r.ep = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::ep), compute,
+                                                 Within::ep_comm);
     r.forward = &world.at(rank, GroupRole::forward);
     r.backward = &world.at(rank, GroupRole::backward);
     r.tied = &world.at(rank, GroupRole::tied);
@@ -76,7 +79,7 @@ void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
   for (auto& each : r.chunks) {
     std::fill(each.backwards.begin(), each.backwards.end(), 0);
     std::fill(each.reductions.begin(), each.reductions.end(), 0);
-    each.updates_awaited.assign(each.states->flat_states().size(), false);
+    each.updates_awaited.assign(at_index(schedule_.units) + 1, false);
   }
   for (auto& gradient_buffer : r.gradient_buffers) gradient_buffer.emptied_by = nullptr;
   r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed, !r.estimates_noise);
@@ -179,10 +182,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::recv_gradient:
       return r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement,
                                  *i.peer);
-    case Op::gather_parameters:
-      return r.chunks[at_index(*i.chunk)].states->gather(
-          r.flat(*i.chunk, schedule_.units_of(i).first),
-          reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
+    case Op::gather_parameters: return gather(r, i);
     case Op::release_parameters: return;
     case Op::reduce_gradients: return reduce(r, i, on);
     case Op::reduce_tied_embedding: return reduce_tied(r);
@@ -221,16 +221,33 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
             static_cast<std::int64_t>(r.batch.size() * sizeof r.batch.front()));
 }
 
+/// ZeRO-3: a unit's weights, then those of its experts, if they are divided too.
+template <class T>
+void TrainingDevice<T>::gather(RankState& r, const Instruction& i) {
+  OptimizerState<T>& states = *r.chunks[at_index(*i.chunk)].states;
+  const int unit = schedule_.units_of(i).first;
+  const FlatState<T>& flat = r.flat(*i.chunk, unit);
+  T* const to = reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]);
+  states.gather(flat, to);
+  const FlatState<T>* const experts = states.experts_of(unit);
+  if (experts != nullptr && experts->weights == nullptr)
+    states.gather(*experts, to + flat.layout->padded);
+}
+
 template <class T>
 ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instruction& i, int unit) {
   const auto buffer = [&](BufferKind kind) { return buffer_of(r, i, kind); };
   const FlatState<T>& flat = r.flat(*i.chunk, unit);
   ChunkArguments<T> args;
   args.weights = flat.weights;
+  const FlatState<T>* const experts = r.chunks[at_index(*i.chunk)].states->experts_of(unit);
+  if (experts != nullptr) args.experts = experts->weights;
   const Program& program = schedule_.programs[at_index(r.at.pp)];
   for (const std::int32_t number : i.reads) {  // ZeRO-3
-    if (program.buffers[at_index(number)].kind == BufferKind::parameters)
-      args.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
+    if (program.buffers[at_index(number)].kind != BufferKind::parameters) continue;
+    args.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
+    if (experts != nullptr && experts->weights == nullptr)
+      args.experts = args.weights + flat.layout->padded;
   }
   if (const FlatState<T>* tied = r.tied_flat(*i.chunk)) {
     args.tied = tied->weights;
@@ -265,15 +282,21 @@ template <class T>
 void TrainingDevice<T>::gather_updated(RankState& r, const Instruction& i, Kernels<T>& on) {
   auto& of_chunk = r.chunks[at_index(*i.chunk)];
   auto& flat_states = of_chunk.states->flat_states();
-  const auto gather = [&](std::size_t flat) {
-    of_chunk.states->gather_updated(flat_states[flat]);
-    on.set_mark(r.mark_of(*i.chunk, flat));
-  };
   const std::size_t units = at_index(schedule_.units);
-  const bool tied_first = units < flat_states.size() && of_chunk.chunk->spec().embedding;
-  if (tied_first) gather(units);
-  for (std::size_t unit = 0; unit < units; ++unit) gather(unit);
-  if (units < flat_states.size() && !tied_first) gather(units);
+  const auto gather_tied = [&] {
+    of_chunk.states->gather_updated(flat_states.back());
+    on.set_mark(r.mark_of(*i.chunk, units));
+  };
+  const bool tied = r.tied_flat(*i.chunk) != nullptr;
+  const bool tied_first = tied && of_chunk.chunk->spec().embedding;
+  if (tied_first) gather_tied();
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    of_chunk.states->gather_updated(flat_states[unit]);
+    if (FlatState<T>* const experts = of_chunk.states->experts_of(static_cast<int>(unit)))
+      of_chunk.states->gather_updated(*experts);
+    on.set_mark(r.mark_of(*i.chunk, unit));
+  }
+  if (tied && !tied_first) gather_tied();
 }
 
 template <class T>
@@ -281,11 +304,11 @@ void TrainingDevice<T>::await_updated(RankState& r, int chunk, int unit, Kernels
   auto& of_chunk = r.chunks[at_index(chunk)];
   const int zero = of_chunk.states->zero_groups().zero;
   if (zero != 1 && zero != 2) return;
-  const auto await = [&](std::size_t flat) {
-    if (of_chunk.updates_awaited[flat]) return;
-    of_chunk.updates_awaited[flat] = true;
+  const auto await = [&](std::size_t which) {
+    if (of_chunk.updates_awaited[which]) return;
+    of_chunk.updates_awaited[which] = true;
     const ScopedSubSpan exposed(on, Within::dp_comm);
-    on.wait_for_mark(r.mark_of(chunk, flat));
+    on.wait_for_mark(r.mark_of(chunk, which));
   };
   const ChunkSpec& spec = of_chunk.chunk->spec();
   const bool uses_tied = (unit == 0 && spec.embedding) || (unit + 1 == spec.units && spec.loss);
@@ -304,7 +327,13 @@ void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>&
   for (int unit = units.end - 1; unit >= units.first; --unit) {
     ChunkArguments<T> args = arguments_of(r, i, unit);
     args.gradient = r.upstream_gradient;
-    args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : r.flat(*i.chunk, unit).gradients;
+    const FlatState<T>& flat = r.flat(*i.chunk, unit);
+    args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : flat.gradients;
+    if (const FlatState<T>* const experts = of_chunk.states->experts_of(unit)) {
+      args.expert_gradients = of_chunk.states->merges(*experts)
+                                  ? args.gradients + flat.layout->padded
+                                  : experts->gradients;
+    }
     if (i.op == Op::backward_weight) {
       chunk.backward_weight(unit, args);
     } else if (i.op == Op::backward) {

@@ -95,6 +95,7 @@ class TrainingDevice : public Device {
   [[nodiscard]] double learning_rate_of(std::int64_t step) const;
   [[nodiscard]] bool estimates_noise(std::int64_t step) const;
   void load(RankState& r, const Instruction& i, Kernels<T>& on);
+  void gather(RankState& r, const Instruction& i);
   void forward(RankState& r, const Instruction& i, Kernels<T>& on);
   void backward(RankState& r, const Instruction& i, Kernels<T>& on);
   void gather_updated(RankState& r, const Instruction& i, Kernels<T>& on);

@@ -32,6 +32,8 @@ Wide<T>* TrainingDevice<T>::gradient_buffer_of(RankState& r, const Instruction& 
 }
 
 /// |g|² of one microbatch of one data-parallel rank, of parameters that this rank has whole.
+/// Experts that several ranks share have a gradient of all these ranks' microbatches, and do not
+/// count.
 template <class T>
 void TrainingDevice<T>::add_small_squares(RankState& r, int chunk, int unit,
                                           const Wide<T>* gradients, Kernels<T>& on) {
@@ -57,9 +59,14 @@ void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& o
     ++done;
     const bool last = !each_microbatch || done == schedule_.microbatches;
     FlatState<T>& flat = r.flat(*i.chunk, unit);
+    FlatState<T>* const experts = states.experts_of(unit);
+    if (experts != nullptr && !states.merges(*experts) && last)
+      states.reduce(on, *experts, experts->gradients, true);
     if (merges) {
       Wide<T>* block = gradient_buffer_of(r, i, unit, on);
       states.reduce(on, flat, block, last);
+      if (experts != nullptr && states.merges(*experts))
+        states.reduce(on, *experts, block + flat.layout->padded, last);
       r.gradient_buffers_monitor.change([&] {
         for (auto& gradient_buffer : r.gradient_buffers) {
           if (gradient_buffer.block != block) continue;
@@ -98,6 +105,7 @@ void TrainingDevice<T>::norm(RankState& r, Kernels<T>& on) {
       OptimizerState<T>& states = *r.chunks[at_index(c)].states;
       for (FlatState<T>& flat : states.flat_states()) {
         states.add_squares(on, flat, Partial::with, &r.sums->squares);
+        if (flat.layout->experts) continue;
         const bool in_small = !flat.tied || (plan.pp == 1 && states.zero_groups().zero < 2);
         if (r.estimates_noise && in_small)
           states.add_squares(on, flat, Partial::without, &r.sums->large_squares);

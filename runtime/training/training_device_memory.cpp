@@ -23,7 +23,8 @@ std::vector<Recompute> policies(const ParallelPlan& plan, int rank, int before, 
 }
 
 ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const Coordinates& at,
-                     int chunk, int shards) {
+                     int chunk, const ZeroGroups& zero_groups, const ZeroGroups& of_experts,
+                     const Communicator* ep) {
   const ParallelPlan& plan = training.plan;
   ChunkSpec spec;
   spec.model = training.model;
@@ -47,7 +48,12 @@ ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const C
   spec.microbatch = plan.microbatch;
   spec.sequence = training.job.sequence;
   spec.recompute = policies(plan, at.pp, before, spec.layers);
-  spec.shards = shards;
+  if (ep != nullptr) {
+    spec.ep = ep->size();
+    spec.ep_rank = ep->rank();
+  }
+  spec.shards = zero_groups.shards;
+  spec.expert_shards = of_experts.shards;
   spec.padded_vocab = rounded_up_to(training.model.vocab, kVocabMultiple * plan.tp);
   return spec;
 }
@@ -66,6 +72,22 @@ ZeroGroups zero_groups_of(World& world, int rank, const ParallelPlan& plan, cons
   s.reduce_shards = &world.at(rank, GroupRole::shard_reduce);
   s.gather_shards = &world.at(rank, GroupRole::shard_gather);
   if (plan.zero == 3) s.step_shards = &world.at(rank, GroupRole::shard_compute);
+  return s;
+}
+
+/// Of experts that several ranks share.
+ZeroGroups expert_groups_of(World& world, int rank, const ParallelPlan& plan) {
+  ZeroGroups s;
+  if (plan.ep == 1) return s;
+  s.reduce_replicas = &world.at(rank, GroupRole::expert_replica_reduce);
+  s.replicas = s.reduce_replicas->size();
+  s.replica = s.reduce_replicas->rank();
+  if (plan.zero == 0) return s;
+  s.reduce_shards = &world.at(rank, GroupRole::expert_shard_reduce);
+  s.gather_shards = &world.at(rank, GroupRole::expert_shard_gather);
+  s.shards = s.reduce_shards->size();
+  s.shard = s.reduce_shards->rank();
+  s.zero = s.shards > 1 ? plan.zero : 0;
   return s;
 }
 
@@ -93,18 +115,20 @@ std::vector<bool> backwards_at_once(const Program& program) {
 template <class T>
 void TrainingDevice<T>::allocate(RankState& r) {
   const ZeroGroups zero_groups = zero_groups_of(backend_.world(), r.rank, training_.plan, r.at);
+  const ZeroGroups of_experts = expert_groups_of(backend_.world(), r.rank, training_.plan);
   std::vector<ChunkSpec> specs;
   for (int c = 0; c < training_.plan.vpp; ++c) {
-    specs.push_back(chunk_spec(training_, schedule_, r.at, c, zero_groups.shards));
+    specs.push_back(chunk_spec(training_, schedule_, r.at, c, zero_groups, of_experts, r.ep.get()));
   }
   r.processor.prepare(specs, r.memory);
   for (const ChunkSpec& spec : specs) {
     auto& each = r.chunks.emplace_back();
-    each.chunk = std::make_unique<Chunk<T>>(
-        r.processor.on(Queue::compute), spec, r.tp->size() > 1 ? r.tp.get() : nullptr,
-        r.kv->size() > 1 ? r.kv.get() : nullptr, r.cp->size() > 1 ? r.cp.get() : nullptr);
-    each.states =
-        std::make_unique<OptimizerState<T>>(each.chunk->parameters(), zero_groups, r.memory);
+    each.chunk = std::make_unique<Chunk<T>>(r.processor.on(Queue::compute), spec,
+                                            r.tp->size() > 1 ? r.tp.get() : nullptr,
+                                            r.kv->size() > 1 ? r.kv.get() : nullptr,
+                                            r.cp->size() > 1 ? r.cp.get() : nullptr, r.ep.get());
+    each.states = std::make_unique<OptimizerState<T>>(each.chunk->parameters(), zero_groups,
+                                                      of_experts, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);
     each.reductions.assign(at_index(schedule_.units), 0);
   }
@@ -134,9 +158,11 @@ void TrainingDevice<T>::allocate_buffers(RankState& r) {
     } else if (kind == BufferKind::weight_inputs) {
       largest = std::max(largest, chunk.memory().weight_inputs);
     } else if (kind == BufferKind::parameters) {
-      const FlatParameters& flat =
-          chunk.parameters().flat_params[at_index(schedule_.units_of(i).first)];
-      largest = std::max(largest, flat.padded * static_cast<std::int64_t>(sizeof(T)));
+      const int unit = schedule_.units_of(i).first;
+      std::int64_t gathered = chunk.parameters().flat_params[at_index(unit)].padded;
+      const auto* const experts = r.chunks[at_index(*i.chunk)].states->experts_of(unit);
+      if (experts != nullptr && experts->weights == nullptr) gathered += experts->layout->padded;
+      largest = std::max(largest, gathered * static_cast<std::int64_t>(sizeof(T)));
     } else {
       largest = boundary;
     }
@@ -163,8 +189,11 @@ void TrainingDevice<T>::allocate_workspace(RankState& r, bool with_gradient_buff
   std::int64_t largest = 0;
   for (const auto& each : r.chunks) {
     workspace = std::max(workspace, each.chunk->memory().workspace);
-    for (const FlatState<T>& flat : each.states->flat_states()) {
-      if (!flat.tied) largest = std::max(largest, flat.layout->padded);
+    for (int unit = 0; unit < schedule_.units; ++unit) {
+      std::int64_t made = each.states->flat_states()[at_index(unit)].layout->padded;
+      const FlatState<T>* const experts = each.states->experts_of(unit);
+      if (experts != nullptr && each.states->merges(*experts)) made += experts->layout->padded;
+      largest = std::max(largest, made);
     }
   }
   r.workspace =

@@ -35,7 +35,7 @@ struct TrainingDevice<T>::RankState {
     std::unique_ptr<OptimizerState<T>> states;
     std::vector<int> backwards;  ///< per unit: microbatches of this step whose gradients are in
     std::vector<int> reductions;
-    std::vector<bool> updates_awaited;  ///< per flat state, in this step
+    std::vector<bool> updates_awaited;  ///< per unit, and of the tied embedding, in this step
   };
   using Places = std::array<std::optional<std::int32_t>, kBufferKinds>;
 
@@ -61,6 +61,7 @@ struct TrainingDevice<T>::RankState {
   std::unique_ptr<TimedCommunicator> tp;
   std::unique_ptr<TimedCommunicator> kv;
   std::unique_ptr<TimedCommunicator> cp;
+  std::unique_ptr<TimedCommunicator> ep;  ///< null where ep is 1
   Communicator* forward = nullptr;
   Communicator* backward = nullptr;
   Communicator* tied = nullptr;
@@ -86,9 +87,10 @@ struct TrainingDevice<T>::RankState {
   [[nodiscard]] FlatState<T>& flat(int chunk, int unit) {
     return chunks[at_index(chunk)].states->flat_states()[at_index(unit)];
   }
-  /// Stream::set_mark of a flat state's gathered weights.
-  [[nodiscard]] std::size_t mark_of(int chunk, std::size_t flat) const {
-    return at_index(chunk) * (chunks.front().backwards.size() + 1) + flat;
+  /// Stream::set_mark of the gathered weights of a unit; of one past the last: of the tied
+  /// embedding.
+  [[nodiscard]] std::size_t mark_of(int chunk, std::size_t unit) const {
+    return at_index(chunk) * (chunks.front().backwards.size() + 1) + unit;
   }
   [[nodiscard]] FlatState<T>* tied_flat(int chunk) {
     auto& flat_states = chunks[at_index(chunk)].states->flat_states();

@@ -75,6 +75,7 @@ Queue queue_of(GroupRole role) {
   switch (role) {
     case GroupRole::tp:
     case GroupRole::kv_replicas:
+    case GroupRole::ep:
     case GroupRole::cp:
     case GroupRole::dp_compute:
     case GroupRole::shard_compute:
@@ -82,11 +83,16 @@ Queue queue_of(GroupRole role) {
     case GroupRole::dp_reduce:
     case GroupRole::shard_reduce:
     case GroupRole::replica_reduce:
+    case GroupRole::expert_shard_reduce:
+    case GroupRole::expert_replica_reduce:
     case GroupRole::tied:
     case GroupRole::norm: return Queue::reduce;
     case GroupRole::dp_gather:
     case GroupRole::shard_gather:
-    case GroupRole::replica_gather: return Queue::gather;
+    case GroupRole::replica_gather:
+    case GroupRole::expert_dp_gather:
+    case GroupRole::expert_shard_gather:
+    case GroupRole::expert_replica_gather: return Queue::gather;
     case GroupRole::forward: return Queue::p2p_forward;
     case GroupRole::backward: return Queue::p2p_backward;
     case GroupRole::control: break;
@@ -108,7 +114,8 @@ CudaWorldOptions world_options_of(const PlanFile& plan) {
 }
 
 bool is_beside(GroupRole role) {
-  return role == GroupRole::tp || role == GroupRole::kv_replicas || role == GroupRole::cp;
+  return role == GroupRole::tp || role == GroupRole::kv_replicas || role == GroupRole::cp ||
+         role == GroupRole::ep;
 }
 
 namespace {

@@ -63,8 +63,14 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
   if (spec.layers > 0) {
     layer(s.rows, s.hidden, s.qkv, model.qkv_bias, false);
     layer(s.rows, s.query, s.hidden, alone && model.attention_output_bias, alone);
-    layer(s.rows, s.hidden, s.up, model.mlp_bias, false);
-    layer(s.rows, s.ffn, s.hidden, alone && model.mlp_bias, alone);
+  }
+  for (int l = spec.first_layer; l < spec.first_layer + spec.layers; ++l) {
+    if (model.layer_kind(l) == LayerKind::moe) {
+      layer(s.rows, s.hidden, s.experts, false, false);
+    } else {
+      layer(s.rows, s.hidden, s.up, model.mlp_bias, false);
+      layer(s.rows, s.ffn, s.hidden, alone && model.mlp_bias, alone);
+    }
   }
   if (spec.loss) {
     layer(s.loss_rows, s.hidden, s.vocab, model.head_bias, false);

@@ -36,7 +36,7 @@ struct Product {
 [[nodiscard]] Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product input_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out);
-/// All products of a chunk.
+/// All products of a chunk, except the experts', whose rows the router decides.
 [[nodiscard]] std::vector<Product> products_of(const ChunkSpec& spec);
 
 struct Operands {

@@ -136,6 +136,25 @@ void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat
                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
                         Bfloat16* dqkv, float* workspace);
 
+// ---- Experts (experts.cu)
+
+template <class T>
+void route(Stream stream, const Router& router, const T* logits, const Routing<T>& routing);
+template <class T>
+void route_backward(Stream stream, const Router& router, const T* logits, const Routing<T>& routing,
+                    const float* dweights, T* dlogits);
+template <class T>
+void gather_rows(Stream stream, const T* x, const std::int32_t* rows, std::int64_t count,
+                 std::int64_t width, T* y);
+template <class T>
+void combine_rows(Stream stream, const T* x, const std::int32_t* slots, std::int64_t rows,
+                  int choices, std::int64_t width, const T* addend, T* y);
+template <class T>
+void weight_rows(Stream stream, T* x, const float* weights, std::int64_t rows, std::int64_t width);
+template <class T>
+void weight_rows_backward(Stream stream, T* x, T* dy, const float* weights, float* dweights,
+                          std::int64_t rows, std::int64_t width);
+
 // ---- Embedding and loss, for the part [first, first + count) of the vocabulary (embedding.cu,
 // loss.cu)
 

@@ -218,6 +218,49 @@ void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, 
       shape, qkv, out, log_sum, dout, dqkv);
 }
 
+void CudaKernels::route(const Router& router, const T* logits, const Routing<T>& routing) {
+  enqueue([&](cudaStream_t on) { cuda::route<T>(on, router, logits, routing); }, router, logits,
+          routing);
+}
+
+void CudaKernels::route_backward(const Router& router, const T* logits, const Routing<T>& routing,
+                                 const float* dweights, T* dlogits) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::route_backward<T>(on, router, logits, routing, dweights, dlogits);
+      },
+      router, logits, routing, dweights, dlogits);
+}
+
+void CudaKernels::gather_rows(const T* x, const std::int32_t* rows, std::int64_t count,
+                              std::int64_t width, T* y) {
+  enqueue([&](cudaStream_t on) { cuda::gather_rows<T>(on, x, rows, count, width, y); }, x, rows,
+          count, width, y);
+}
+
+void CudaKernels::combine_rows(const T* x, const std::int32_t* slots, std::int64_t rows,
+                               int choices, std::int64_t width, const T* addend, T* y) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::combine_rows<T>(on, x, slots, rows, choices, width, addend, y);
+      },
+      x, slots, rows, choices, width, addend, y);
+}
+
+void CudaKernels::weight_rows(T* x, const float* weights, std::int64_t rows, std::int64_t width) {
+  enqueue([&](cudaStream_t on) { cuda::weight_rows<T>(on, x, weights, rows, width); }, x, weights,
+          rows, width);
+}
+
+void CudaKernels::weight_rows_backward(T* x, T* dy, const float* weights, float* dweights,
+                                       std::int64_t rows, std::int64_t width) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::weight_rows_backward<T>(on, x, dy, weights, dweights, rows, width);
+      },
+      x, dy, weights, dweights, rows, width);
+}
+
 void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
                                     std::int64_t rows, std::int64_t width, std::int64_t first,
                                     std::int64_t count) {

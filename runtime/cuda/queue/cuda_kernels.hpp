@@ -57,6 +57,7 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   void start(Within part) override;
   void stop() override;
   void upload(const void* from, void* to, std::int64_t bytes) override;
+  void download(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
   [[nodiscard]] SideStream* side() override { return side_stream_ ? this : nullptr; }
 
@@ -118,8 +119,11 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of two steps
   std::int64_t staging_bytes_ = 0;     ///< of each
   std::size_t uploads_of_step_ = 0;
-  std::size_t uploads_ = 0;          ///< the next one
-  std::size_t uploads_end_ = 0;      ///< of this step
+  std::size_t uploads_ = 0;                ///< the next one
+  std::size_t uploads_end_ = 0;            ///< of this step
+  std::optional<DeviceBuffer> downloads_;  ///< pinned, of one download
+  std::int64_t downloads_bytes_ = 0;
+  Event downloaded_;
   std::array<Event, kMarks> marks_;  ///< kCallsBetweenMarks calls apart
   std::size_t mark_ = 0;             ///< the one that is set next
   int calls_ = 0;                    ///< since the last one

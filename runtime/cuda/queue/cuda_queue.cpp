@@ -55,13 +55,15 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   for (const ChunkSpec& spec : chunks) {
     scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
     if (!computes) continue;
-    communicates_ = communicates_ || spec.tp * spec.cp > 1;
+    communicates_ = communicates_ || spec.tp * spec.cp * spec.ep > 1;
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
     if (spec.layers > 0) {
       const AttentionShape shape = attention_shape_of(spec);
       attention_.prepare(shape, stream());
       scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
     }
+    downloads_bytes_ = std::max<std::int64_t>(
+        downloads_bytes_, spec.ep * spec.model.moe.experts * bytes_of(Element::i32));
     const std::vector<Product> more = products_of(spec);
     products.insert(products.end(), more.begin(), more.end());
     const ModelSpec& model = spec.model;
@@ -74,6 +76,11 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   }
   scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
   if (!computes) return;
+  if (downloads_bytes_ > 0) {
+    downloads_.emplace(
+        DeviceBuffer::required(downloads_bytes_, DeviceBuffer::Where::pinned, "downloads"));
+    downloaded_ = untimed_event();
+  }
   gemm_.use_workspace(memory.allocate<std::byte>(kPart, Gemm::kWorkspace, "scratch of cuBLASLt"));
   gemm_.select_algorithms(products, stream());
 }
@@ -168,6 +175,18 @@ void CudaKernels::throttle() {
   processor_.await_event(mark);  // set kMarks marks ago, or never
   graph_cache_.leave_out(steady_now() - begin);
   check(cudaEventRecord(mark, stream()), "record an event");
+}
+
+/// The host waits: what it does then depends on what it reads, so no graph can repeat it.
+void CudaKernels::download(const void* from, void* to, std::int64_t bytes) {
+  graph_cache_.disable_capture();
+  EXPECTS(bytes <= downloads_bytes_, "downloads within the reserved size");
+  check(cudaMemcpyAsync(downloads_->as<void>(), from, static_cast<std::size_t>(bytes),
+                        cudaMemcpyDeviceToHost, stream()),
+        "copy from the GPU");
+  check(cudaEventRecord(downloaded_.get(), stream()), "record an event");
+  processor_.await_event(downloaded_.get());
+  std::memcpy(to, downloads_->as<void>(), static_cast<std::size_t>(bytes));
 }
 
 void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {

@@ -113,6 +113,11 @@ class GraphCache {
     note(n.q_weight, n.k_weight, n.eps);
   }
   void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key_value); }
+  void add(const Router& r) { note(r.rows, r.experts, r.choices, r.normalized, r.scaling); }
+  template <class T>
+  void add(const Routing<T>& r) {
+    note(r.experts, r.slots, r.rows, r.counts, r.weights);
+  }
   void add(const AttentionShape& s) {
     note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride);
   }

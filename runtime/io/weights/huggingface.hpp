@@ -1,7 +1,8 @@
 // Weights in HuggingFace's directories: config.json and model.safetensors.
 //
 // Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
-// and Llama, Mistral, Qwen2 (modeling_llama.py ...: matrices as ours).
+// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen3-MoE (modeling_llama.py ...: matrices as ours;
+// the experts' with the names of the files on the Hub, a tensor for each).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 
 namespace echelon {
 
-enum class HuggingFaceNames { gpt2, llama };
+/// Mixtral's and Qwen3-MoE's differ from Llama's in those of the experts.
+enum class HuggingFaceNames { gpt2, llama, mixtral, qwen3_moe };
 
 /// The place of a parameter in HuggingFace's tensors.
 struct ForeignPlace {

@@ -1,6 +1,8 @@
 // config.json: checks which models are executed, and writes one.
 #include <fmt/format.h>
 
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/expects.hpp"
@@ -79,6 +81,20 @@ constexpr LlamaFamily kLlama = {"llama", "LlamaForCausalLM"};
 constexpr LlamaFamily kMistral = {"mistral", "MistralForCausalLM"};
 constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
 constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
+constexpr LlamaFamily kMixtral = {"mixtral", "MixtralForCausalLM"};
+constexpr LlamaFamily kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM"};
+
+/// Mixtral has experts in every layer, whose width is the only one of its configuration, and
+/// neither biases nor norms of heads; Qwen3-MoE is Qwen3 with them in any layers. Null: neither.
+const LlamaFamily* family_with_experts(const ModelSpec& m) {
+  const MixtureOfExperts& moe = m.moe;
+  if (moe.router_scaling != 1 || m.mlp_bias || m.qkv_bias != m.attention_output_bias)
+    return nullptr;
+  if (m.qk_norm) return m.windowed_layers % m.layers == 0 ? &kQwen3Moe : nullptr;
+  const bool whole = m.moe_layers() == m.layers && m.ffn_hidden == moe.expert_ffn_hidden;
+  const bool windows = m.windowed_layers % m.layers == 0;
+  return whole && windows && moe.router_normalized && !m.qkv_bias ? &kMixtral : nullptr;
+}
 
 /// Null if no family has such a model: Llama's and Qwen3's attention_bias is all four or none,
 /// Qwen2 has those of q, k and v, Mistral none; only Qwen3 has norms of heads, and no biases of the
@@ -86,6 +102,7 @@ constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
 /// family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
   if (!is_llama_like(m)) return nullptr;
+  if (m.moe.experts > 0) return family_with_experts(m);
   if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
   const bool windowed = m.windowed_layers > 0;
@@ -94,6 +111,17 @@ const LlamaFamily* llama_family(const ModelSpec& m) {
   if (m.qkv_bias && !m.attention_output_bias && !m.mlp_bias) return &kQwen2;
   if (windowed) return nullptr;
   return m.qkv_bias == m.attention_output_bias ? &kLlama : nullptr;
+}
+
+/// Of a model_type; none: its tensors have other names than those of any family here.
+std::optional<HuggingFaceNames> names_of(std::string_view family) {
+  if (family == "gpt2") return HuggingFaceNames::gpt2;
+  if (family == kMixtral.model_type) return HuggingFaceNames::mixtral;
+  if (family == kQwen3Moe.model_type) return HuggingFaceNames::qwen3_moe;
+  for (const LlamaFamily& each : {kLlama, kMistral, kQwen2, kQwen3}) {
+    if (family == each.model_type) return HuggingFaceNames::llama;
+  }
+  return std::nullopt;
 }
 
 Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
@@ -124,7 +152,25 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
       json["max_window_layers"] = m.layers - m.windowed_layers;
     }
   }
-  if (&family == &kQwen3) json["attention_bias"] = m.qkv_bias;
+  if (&family == &kMixtral) {
+    json["num_local_experts"] = m.moe.experts;
+    json["num_experts_per_tok"] = m.moe.experts_per_token;
+    json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
+  }
+  if (&family == &kQwen3Moe) {
+    json["num_experts"] = m.moe.experts;
+    json["num_experts_per_tok"] = m.moe.experts_per_token;
+    json["moe_intermediate_size"] = m.moe.expert_ffn_hidden;
+    json["norm_topk_prob"] = m.moe.router_normalized;
+    json["decoder_sparse_step"] = 1;
+    json["mlp_only_layers"] = Json::array();
+    for (int layer = 0; layer < m.layers; ++layer) {
+      if (m.layer_kind(layer) == LayerKind::dense) json["mlp_only_layers"].push_back(layer);
+    }
+    json["use_sliding_window"] = windowed;
+    if (windowed) json["sliding_window"] = m.sliding_window;
+  }
+  if (&family == &kQwen3 || &family == &kQwen3Moe) json["attention_bias"] = m.qkv_bias;
   if (&family == &kMistral) json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   if (&family == &kLlama) {
     json["attention_bias"] = m.qkv_bias;
@@ -142,16 +188,15 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
   model->hidden_dropout = model->attention_dropout = 0;
   HuggingFaceConfig config;
   const std::string& family = model->architecture;
-  const bool llama =
-      family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3";
-  if (!llama && family != "gpt2") {
+  const std::optional<HuggingFaceNames> names = names_of(family);
+  if (!names) {
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
-                       "one of gpt2, llama, mistral, qwen2, qwen3");
+                       "one of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe");
   }
   if (const auto why = not_executed(*model, kOneToken)) {
     return input_error(std::string(where), why->found, why->expected);
   }
-  config.names = llama ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
+  config.names = *names;
   config.model = std::move(*model);
   return config;
 }
@@ -162,9 +207,10 @@ Result<std::string> huggingface_config(const ModelSpec& model, Element element,
   const LlamaFamily* const llama = llama_family(model);
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",
-                       "those of GPT-2, Llama, Qwen2 or Qwen3");
+                       "those of GPT-2, Llama, Qwen2, Qwen3, Mixtral (experts in every layer, as "
+                       "wide as ffn_hidden) or Qwen3-MoE");
   }
-  names = llama != nullptr ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
+  names = names_of(llama != nullptr ? llama->model_type : "gpt2").value();
   Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);
   // The class default of GPT-2 is its own end of text, which other vocabularies need not have.
   constexpr int kEndOfText = 50256;

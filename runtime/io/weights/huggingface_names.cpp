@@ -40,6 +40,28 @@ constexpr std::array kLlamaLayer = {ForeignName{"attention.norm", "input_layerno
 constexpr std::array kLlamaRest = {ForeignName{"embedding.word", "embed_tokens"},
                                    ForeignName{"final_norm", "norm"}};
 
+/// Of a layer's router and experts.
+struct ExpertNames {
+  std::string_view router, experts, gate, up, down;
+};
+constexpr ExpertNames kMixtralExperts = {"block_sparse_moe.gate", "block_sparse_moe.experts.", "w1",
+                                         "w3", "w2"};
+constexpr ExpertNames kQwen3Experts = {"mlp.gate", "mlp.experts.", "gate_proj", "up_proj",
+                                       "down_proj"};
+
+/// Theirs of "moe.router" or "moe.experts.N.gate".
+std::string foreign_expert(const ExpertNames& names, std::string_view ours) {
+  constexpr std::string_view kExperts = "moe.experts.";
+  if (!ours.starts_with(kExperts)) return std::string(names.router);
+  ours.remove_prefix(kExperts.size());
+  const std::size_t dot = ours.find('.');
+  const std::string_view matrix = ours.substr(dot + 1);
+  const std::string_view theirs = matrix == "gate" ? names.gate
+                                  : matrix == "up" ? names.up
+                                                   : names.down;
+  return std::string(names.experts) + std::string(ours.substr(0, dot + 1)) + std::string(theirs);
+}
+
 template <std::size_t N>
 const ForeignName& named_so(const std::array<ForeignName, N>& names, std::string_view ours) {
   for (const ForeignName& name : names) {
@@ -71,6 +93,13 @@ ForeignPlace foreign_place(HuggingFaceNames names, const Parameter& parameter) {
     const std::size_t end = ours.find('.');
     at = (gpt2 ? "h." : "layers.") + std::string(ours.substr(0, end)) + ".";
     ours.remove_prefix(end + 1);
+    if (ours.starts_with("moe.")) {
+      const bool mixtral = names == HuggingFaceNames::mixtral;
+      place.name = at + foreign_expert(mixtral ? kMixtralExperts : kQwen3Experts, ours) +
+                   std::string(ending);
+      place.shape = {parameter.rows, parameter.columns};
+      return place;
+    }
     found = gpt2 ? &named_so(kGpt2Layer, ours) : &named_so(kLlamaLayer, ours);
   } else {
     found = gpt2 ? &named_so(kGpt2Rest, ours) : &named_so(kLlamaRest, ours);

@@ -22,10 +22,11 @@ std::string reason(const char* name) {
 
 TEST_CASE("a feature that is not executed is named") {
   for (const auto& [name, why] :
-       {std::pair("mixtral-8x7b", "mixture of experts"),
-        std::pair("deepseek-v3", "mixture of experts"), std::pair("bloom-7b1", "ALiBi positions"),
-        std::pair("olmoe-7b", "mixture of experts"), std::pair("gemma2-9b", "windowed attention"),
-        std::pair("mistral-7b", "windowed attention"), std::pair("nemotron-h-8b", "state spaces"),
+       {std::pair("deepseek-v3", "a bias of the router"),
+        std::pair("deepseek-v2", "shared experts"), std::pair("bloom-7b1", "ALiBi positions"),
+        std::pair("olmoe-7b", "QK-norm over all heads"),
+        std::pair("gemma2-9b", "windowed attention"), std::pair("mistral-7b", "windowed attention"),
+        std::pair("nemotron-h-8b", "state spaces"),
         std::pair("phi-2", "parallel attention and MLP blocks")}) {
     INFO(name);
     CHECK(reason(name) == why);
@@ -34,6 +35,25 @@ TEST_CASE("a feature that is not executed is named") {
   ModelSpec model = load_model("qwen3-8b").value();
   model.normalization = Normalization::layer_norm;
   CHECK(not_executed(model) == "QK-norm by layer norms");
+}
+
+TEST_CASE("routers and experts that are not executed are named") {
+  using Moe = MixtureOfExperts;
+  const auto with = [](auto change) {
+    ModelSpec model = load_model("mixtral-8x7b").value();
+    change(model.moe);
+    return not_executed(model);
+  };
+  CHECK(with([](Moe&) {}).empty());
+  CHECK(with([](Moe& m) { m.router_normalized = false, m.router_scaling = 2; }).empty());
+  CHECK(with([](Moe& m) { m.first_dense_layers = 3, m.every = 2; }).empty());
+  CHECK(with([](Moe& m) { m.expert_bias = true; }) == "biases inside the experts");
+  CHECK(with([](Moe& m) { m.router_bias = true; }) == "a bias of the router");
+  CHECK(with([](Moe& m) { m.shared_ffn_hidden = 8; }) == "shared experts");
+  CHECK(with([](Moe& m) { m.latent_hidden = 8; }) == "experts on a latent");
+  CHECK(with([](Moe& m) { m.router_groups = 2; }) == "a router that chooses groups of experts");
+  CHECK(with([](Moe& m) { m.router_score = RouterScore::sigmoid; }) ==
+        "a router with sigmoid scores");
 }
 
 TEST_CASE("operations beyond the shapes are refused instead of executed as plain Llama") {
@@ -45,9 +65,9 @@ TEST_CASE("operations beyond the shapes are refused instead of executed as plain
 }
 
 TEST_CASE("Llama-like families with their rotary bases and scalings are executed") {
-  for (const char* name :
-       {"gpt2", "gpt3-175b", "opt-175b", "llama-65b", "llama2-7b", "llama3-8b", "llama3.1-8b",
-        "llama3.2-1b", "qwen2-7b", "qwen2.5-14b", "qwen3-8b", "phi-4"}) {
+  for (const char* name : {"gpt2", "gpt3-175b", "opt-175b", "llama-65b", "llama2-7b", "llama3-8b",
+                           "llama3.1-8b", "llama3.2-1b", "qwen2-7b", "qwen2.5-14b", "qwen3-8b",
+                           "phi-4", "mixtral-8x7b", "qwen3-30b-a3b"}) {
     INFO(name);
     CHECK(reason(name).empty());
   }
@@ -89,9 +109,14 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
                                        "mistral-7b-v0.1",
                                        "mistral-7b-v0.3",
                                        "mistral-small-3.1-multimodal",
+                                       "mixtral-8x22b",
+                                       "mixtral-8x22b-instruct",
+                                       "mixtral-8x7b",
                                        "phi-3-mini",
                                        "qwen2-0.5b",
                                        "qwen2-72b",
+                                       "qwen3-235b-a22b",
+                                       "qwen3-30b-a3b",
                                        "qwen3-4b",
                                        "seed-oss-36b",
                                        "starcoder2-3b"};

@@ -150,6 +150,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
                                   Recompute::mixed};
     ParallelPlan p = plan_for(r, 2, pp, Recompute::none);
     p.vpp = vpp;
+    if (r.model.moe.experts > 0 && r.framework.splits_experts_as_mlp) p.etp = p.tp;
     if (vpp > 1) p.schedule = ScheduleKind::interleaved;
     p.overlap_pp = vpp > 1;
     p.microbatch = 1 << draw(0, 1);

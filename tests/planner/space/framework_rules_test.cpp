@@ -85,6 +85,32 @@ TEST_CASE("tensor parallelism inside experts has the values that the framework h
         std::string::npos);
 }
 
+TEST_CASE("the own runtime splits every expert over the tensor-parallel ranks") {
+  const auto mixtral = [](int tp, int ep, int etp) {
+    return refused("mixtral-8x7b", "echelon", degrees(tp, 1, ep, etp, 1));
+  };
+  CHECK(mixtral(4, 1, 4) == "");
+  CHECK(mixtral(4, 8, 4) == "");
+  CHECK(mixtral(1, 4, 1) == "");
+  CHECK(mixtral(4, 4, 1).find("etp other than tp") != std::string::npos);
+  CHECK(mixtral(2, 1, 4).find("etp other than tp") != std::string::npos);
+  ParallelPlan gathers = degrees(1, 1, 4, 1, 1);
+  gathers.dispatcher = Dispatcher::allgather;
+  CHECK(refused("mixtral-8x7b", "echelon", gathers).find("dispatcher allgather") !=
+        std::string::npos);
+  // Where none is asked for, it is tp, in a single plan as in a search.
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 16, "echelon");
+  r.constraints.pin<&ParallelPlan::tp>(2);
+  r.constraints.pin<&ParallelPlan::pp>(1);
+  CHECK(plan_from_constraints(r).value().etp == 2);
+  r.constraints.pin<&ParallelPlan::ep>(4);
+  for (const LayerSharding& each : expert_shardings(r, {.tp = 2}, 16)) {
+    CHECK(each.ep == 4);
+    CHECK(each.etp == 2);
+  }
+  CHECK(plan_from_constraints(request_for("7b", "dgx-h100", 16, "echelon")).value().etp == 1);
+}
+
 TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
   ParallelPlan plan = degrees(16, 1, 8, 1, 1);
   plan.sequence_parallel = false;

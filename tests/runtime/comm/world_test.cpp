@@ -50,6 +50,33 @@ TEST_CASE("the groups of a plan with all axes") {
   CHECK(groups_of(GroupRole::dp_reduce, plan, model).front().name == "dp (reduce)");
 }
 
+TEST_CASE("ranks that share experts, and those with the same ones") {
+  ParallelPlan plan = plan_of(2, 4, 1, 4);
+  const ModelSpec model = model_of(8, false);
+  const auto text = [&](GroupRole role) { return text_of(role, plan, model); };
+  const std::string alone = "{0}{1}{2}{3}{4}{5}{6}{7}";
+  for (const GroupRole role : {GroupRole::ep, GroupRole::expert_dp_gather,
+                               GroupRole::expert_shard_reduce, GroupRole::expert_replica_reduce}) {
+    CHECK(text(role) == alone);
+    CHECK_FALSE(is_used(role, plan));
+  }
+  plan.ep = plan.etp = 2;
+  CHECK(text(GroupRole::ep) == "{0,2}{1,3}{4,6}{5,7}");
+  CHECK(text(GroupRole::expert_dp_gather) == "{0,4}{1,5}{2,6}{3,7}");
+  CHECK(text(GroupRole::expert_replica_reduce) == text(GroupRole::expert_dp_gather));  // ZeRO-0
+  CHECK(text(GroupRole::expert_shard_reduce) == alone);
+  CHECK(is_used(GroupRole::ep, plan));
+  CHECK(is_used(GroupRole::expert_replica_reduce, plan));
+  CHECK_FALSE(is_used(GroupRole::expert_shard_gather, plan));
+  plan.zero = 1;
+  CHECK(text(GroupRole::expert_shard_gather) == text(GroupRole::expert_dp_gather));
+  CHECK(text(GroupRole::expert_replica_gather) == alone);
+  CHECK(is_used(GroupRole::expert_shard_gather, plan));
+  plan.shard_group = 2;  // each of two copies of the states has the experts once
+  CHECK(text(GroupRole::expert_shard_reduce) == alone);
+  CHECK(text(GroupRole::expert_replica_reduce) == text(GroupRole::expert_dp_gather));
+}
+
 TEST_CASE("a rank without peers has groups of one") {
   CHECK(text_of(GroupRole::kv_replicas, plan_of(4, 1, 1, 1), model_of(8, false)) == "{0}{1}{2}{3}");
   CHECK(text_of(GroupRole::kv_replicas, plan_of(4, 1, 1, 1), model_of(2, false)) == "{0,1}{2,3}");
@@ -100,6 +127,7 @@ TEST_CASE("roles that a plan does not use are distinguished from those it does")
       const std::string_view name = name_of(static_cast<GroupRole>(role));
       const bool data =
           name.starts_with("dp") || name.starts_with("shard") || name.starts_with("replica");
+      if (name == "ep" || name.starts_with("expert")) continue;
       if (!data) CHECK(is_used(static_cast<GroupRole>(role), plan));
       if (data && is_used(static_cast<GroupRole>(role), plan)) text += std::string(name) + ", ";
     }

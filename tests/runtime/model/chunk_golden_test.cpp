@@ -53,6 +53,11 @@ TEST_CASE("loss and gradients with norms of query and key heads equal those of a
   check_against_golden(model, "llama_head_norms.csv");
 }
 
+TEST_CASE("loss and gradients of models with experts equal those of another program") {
+  check_against_golden(test_mixtral(), "mixtral.csv");
+  check_against_golden(test_qwen3_moe(), "qwen3_moe.csv");
+}
+
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {
   ModelSpec model = test_llama();
   model.constants = ModelConstants{.norm_epsilon = epsilon, .rope = rope, .other_arithmetic = {}};

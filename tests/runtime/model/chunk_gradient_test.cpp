@@ -71,11 +71,25 @@ TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") 
   check_against_differences(run);
 }
 
+TEST_CASE("every gradient of a model with experts is the derivative of the loss") {
+  ChunkRun run;
+  for (const ModelSpec& model : {test_mixtral(), test_qwen3_moe()}) {
+    run.model = model;
+    check_against_differences(run);
+  }
+  run.model.gated_mlp = false;
+  run.model.activation = Activation::gelu;
+  run.model.moe.first_dense_layers = 2;
+  run.model.moe.router_normalized = true;
+  check_against_differences(run);
+}
+
 TEST_CASE("recomputation, units and halves of the backward change no bit") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
   for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
-                       ChunkRun{.model = head_norms}}) {
+                       ChunkRun{.model = head_norms}, ChunkRun{.model = test_mixtral()},
+                       ChunkRun{.model = test_qwen3_moe()}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :
@@ -95,7 +109,8 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
 }
 
 TEST_CASE("consecutive chunks are equivalent to one chunk") {
-  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()}}) {
+  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
+                       ChunkRun{.model = test_qwen3_moe()}}) {
     const ChunkOutcome one = run_chunks<double>(run);
     for (const int chunks : {2, 3, 5}) {  // of five, some have no layer
       run.chunks = chunks;

@@ -22,18 +22,31 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   const std::int64_t f = model.ffn_hidden / spec.tp;
   const std::int64_t up = model.gated_mlp ? 2 * f : f;
   const std::int64_t state = up64(w * local * h);
-  const std::int64_t rest = up64(w * r * qkv) + state + up64(w * r * up);
+  const std::int64_t n = r * model.moe.experts_per_token;
+  const std::int64_t most =
+      std::min<std::int64_t>(model.moe.experts_per_token, model.moe.experts / spec.ep);
+  const std::int64_t got = spec.ep > 1 ? spec.ep * r * most : n;
+  const std::int64_t ef = model.moe.expert_ffn_hidden / spec.tp;
+  const std::int64_t eup = model.gated_mlp ? 2 * ef : ef;
+  const std::int64_t router = up64(w * r * model.moe.experts);
+  const std::int64_t routing = 3 * up64(4 * n) + up64(4 * spec.ep * model.moe.experts) +
+                               up64(wide * n) + (spec.ep > 1 ? up64(wide * got) : 0);
   const std::int64_t core = (spec.cp > 1 ? 2 : 1) * up64(w * r * q) + up64(wide * r * a);
   ChunkMemory m;
   std::int64_t reread = 0;
   for (int l = 0; l < spec.layers; ++l) {
     const Recompute how = spec.recompute[static_cast<std::size_t>(l)];
+    const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
+    const std::int64_t mlp = moe ? up64(w * got * eup) + router + routing : up64(w * r * up);
+    const std::int64_t rest = up64(w * r * qkv) + state + mlp;
     if (l > 0 || spec.embedding) m.saved += state;
     if (how != Recompute::full) m.saved += rest;
     if (how == Recompute::none) m.saved += core;
-    m.weight_inputs += 2 * state + up64(w * r * up) + up64(w * r * qkv);
+    m.weight_inputs += 2 * state + up64(w * r * qkv);
+    m.weight_inputs += moe ? up64(w * got * eup) + router : up64(w * r * up);
     if (how != Recompute::none) m.weight_inputs += up64(w * r * q);
-    if (how == Recompute::full) m.weight_inputs += state + up64(w * r * f);
+    if (how == Recompute::full)
+      m.weight_inputs += state + (moe ? up64(w * got * ef) + routing : up64(w * r * f));
     if (how == Recompute::selective) reread = std::max(reread, core);
     if (how == Recompute::full) reread = std::max(reread, core + rest);
   }
@@ -44,8 +57,14 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   std::int64_t turn = 0;
   if (spec.layers > 0) {
     const std::int64_t copies = model.qk_norm || spec.cp > 1 ? 2 : 1;
-    turn = std::max(2 * up64(w * r * f) + up64(w * r * up),
-                    up64(w * r * q) + copies * up64(w * r * qkv));
+    turn = up64(w * r * q) + copies * up64(w * r * qkv);
+  }
+  for (int l = 0; l < spec.layers; ++l) {
+    const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
+    std::int64_t experts = 2 * up64(w * got * ef) + up64(w * got * eup) + up64(w * got * h) +
+                           up64(wide * got) + router;
+    if (spec.ep > 1) experts += up64(w * n * h) + up64(wide * n);
+    turn = std::max(turn, moe ? experts : 2 * up64(w * r * f) + up64(w * r * up));
   }
   if (spec.loss) {
     turn =
@@ -60,7 +79,8 @@ TEST_CASE("memory of a chunk equals the formulas") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
   head_norms.ffn_hidden = 8;  // attention takes the most
-  for (const ModelSpec& model : {test_gpt(), test_llama(), head_norms}) {
+  for (const ModelSpec& model :
+       {test_gpt(), test_llama(), head_norms, test_mixtral(), test_qwen3_moe()}) {
     for (const int tp : {1, 2, 4}) {
       for (const int chunks : {1, 2, 5}) {
         for (const std::vector<Recompute>& recompute :
@@ -74,10 +94,14 @@ TEST_CASE("memory of a chunk equals the formulas") {
           run.sequence = 300;
           run.model.max_positions = 300;
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            ChunkSpec spec = chunk_spec(run, chunk, tp - 1);
-            for (const int cp : {1, 2}) {
+            for (const auto& [cp, ep] :
+                 std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {1, 2}, {1, 4}, {1, 5}, {2, 4}}) {
+              ChunkSpec spec = chunk_spec(run, chunk, tp - 1);
               if (model.kv_heads % (tp * cp) != 0 && cp > 1) continue;
+              if (ep > 1 && (model.moe.experts == 0 || model.moe.experts % ep != 0)) continue;
               spec.cp = cp;
+              spec.ep = ep;
+              spec.ep_rank = ep - 1;
               const ChunkMemory brief = ChunkLayout<Bfloat16>(spec).memory();
               const ChunkMemory expected = memory_by_formula(spec, 2, 4);
               CHECK(brief.saved == expected.saved);

@@ -17,7 +17,7 @@
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
-#include "tests/runtime/training/small_models.hpp"
+#include "tests/runtime/model/test_models.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
@@ -367,34 +367,6 @@ inline Distance distance(const ChunkOutcome& a, const ChunkOutcome& b, double fl
     }
   }
   return d;
-}
-
-inline ModelSpec test_gpt() {
-  ModelSpec model;
-  model.constants.emplace();
-  model.layers = 3;
-  model.hidden = 16;
-  model.heads = 4;
-  model.head_dim = 4;
-  model.ffn_hidden = 24;
-  model.vocab = 29;
-  model.max_positions = 11;
-  return like_gpt2(model);
-}
-
-/// Llama-like: fewer kv heads than heads, width of the heads not that of the model.
-inline ModelSpec test_llama() {
-  ModelSpec model;
-  model.constants.emplace();
-  model.layers = 3;
-  model.hidden = 16;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 6;
-  model.ffn_hidden = 20;
-  model.vocab = 29;
-  model.max_positions = 64;
-  return model;
 }
 
 }  // namespace echelon

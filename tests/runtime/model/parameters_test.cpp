@@ -46,6 +46,16 @@ ModelSpec small_model(bool gpt) {
   return model;
 }
 
+ModelSpec small_experts() {
+  ModelSpec model = small_model(false);
+  model.qk_norm = true;
+  model.moe.experts = 6;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 16;
+  model.moe.first_dense_layers = 1;
+  return model;
+}
+
 TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec's count") {
   int executed = 0;
   for (const CatalogModel& entry : model_catalog()) {
@@ -61,12 +71,11 @@ TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec
     INFO(entry.name);
     CHECK(count == model.parameters());
   }
-  CHECK(executed >= 45);
+  CHECK(executed >= 50);
 }
 
 TEST_CASE("the counted blocks of all ranks cover each tensor exactly once, whatever the plan") {
-  for (const bool gpt : {true, false}) {
-    const ModelSpec model = small_model(gpt);
+  for (const ModelSpec& model : {small_model(true), small_model(false), small_experts()}) {
     std::map<std::string, std::int64_t> shapes;  // of the first plan
     for (const int pp : {1, 2, 5}) {
       for (const int tp : {1, 2, 4, 8}) {
@@ -154,6 +163,75 @@ TEST_CASE("norms of heads come first, and each tensor-parallel rank has a part o
       CHECK(all[i].counted == (tp == 1));
     }
   }
+}
+
+TEST_CASE("matrices of a layer's experts follow each other, and routers come first") {
+  for (const int tp : {1, 2}) {
+    ChunkSpec spec = chunk_of(small_experts(), 1, 0, tp, tp - 1);
+    spec.sequence_parallel = false;
+    spec.units = 1;
+    std::map<std::string, const Parameter*> by_name;
+    const std::vector<Parameter> all = parameters_of(spec).flat_params.front().parameters;
+    for (const Parameter& p : all) {
+      by_name[p.name] = &p;
+      const bool partial = p.name.ends_with("_norm.weight") && p.name.starts_with("layers.");
+      const bool router = p.name.ends_with(".router.weight");
+      CHECK(p.summed_over_tp == (tp > 1 && (partial || router)));
+    }
+    CHECK(by_name.contains("layers.0.mlp.up.weight"));
+    CHECK_FALSE(by_name.contains("layers.0.moe.router.weight"));
+    CHECK_FALSE(by_name.contains("layers.1.mlp.up.weight"));
+    const Parameter& router = *by_name.at("layers.1.moe.router.weight");
+    CHECK(router.rows == 6);
+    CHECK(router.counted == (tp == 1));
+    CHECK(router.decayed);
+    const auto offset = [&](int expert, const char* matrix) {
+      return by_name
+          .at("layers.1.moe.experts." + std::to_string(expert) + "." + matrix + ".weight")
+          ->offset;
+    };
+    const std::int64_t width = 16 / tp;
+    for (int e = 0; e < 6; ++e) {
+      CHECK(offset(e, "up") - offset(e, "gate") == width * 24);
+      CHECK(offset(e, "gate") - offset(0, "gate") == e * 2 * width * 24);
+      CHECK(offset(e, "down") - offset(0, "down") == e * 24 * width);
+    }
+    const Parameter& down = *by_name.at("layers.2.moe.experts.3.down.weight");
+    CHECK(down.first_column == (tp - 1) * 8);
+    CHECK(down.deviation == Approx(0.02 / std::sqrt(6.0)));
+  }
+}
+
+TEST_CASE("experts that ranks share have flat parameters of their own, which cover each once") {
+  const ModelSpec model = small_experts();
+  std::map<std::string, int> seen;
+  for (const int ep : {2, 3}) {
+    seen.clear();
+    for (int rank = 0; rank < ep; ++rank) {
+      ChunkSpec spec = chunk_of(model, 1, 0, 1, 0);
+      spec.ep = ep;
+      spec.ep_rank = rank;
+      spec.shards = 4;
+      spec.expert_shards = 2;
+      const ChunkParameters all = parameters_of(spec);
+      REQUIRE(all.flat_params.size() == 6);  // three units, whose first layer is dense
+      CHECK(all.flat_params[3].count == 0);
+      for (int unit = 0; unit < 3; ++unit) {
+        const FlatParameters& own = all.flat_params[static_cast<std::size_t>(unit)];
+        const FlatParameters& experts = all.flat_params[all.experts_of(unit).value()];
+        CHECK_FALSE(own.experts);
+        CHECK(experts.experts);
+        CHECK(experts.padded % (2 * 8) == 0);
+        CHECK(experts.count == (unit == 0 ? 0 : 6 / ep * 3 * 16 * 24));
+        for (const Parameter& p : own.parameters)
+          CHECK(p.name.find("experts") == std::string::npos);
+        for (const Parameter& p : experts.parameters) seen[p.name] += p.counted ? 1 : 0;
+      }
+    }
+    CHECK(seen.size() == 2 * 6 * 3);
+    for (const auto& [name, times] : seen) CHECK(times == 1);
+  }
+  CHECK_FALSE(parameters_of(chunk_of(model, 1, 0, 1, 0)).experts_of(0));
 }
 
 }  // namespace

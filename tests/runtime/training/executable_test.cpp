@@ -53,6 +53,40 @@ TEST_CASE("a plan whose stages run back over the ranks is refused") {
   CHECK(lacks(refused.error().message(), "1f1b, interleaved") == "");
 }
 
+TEST_CASE("a plan with experts is executed if every tensor-parallel rank has a part of each") {
+  PlanFile file;
+  file.model = load_model("mixtral-8x7b").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  CHECK(check_executable(file, "cpu").ok());
+  file.plan.tp = file.plan.etp = 2;
+  CHECK(check_executable(file, "cpu").ok());
+  file.plan.etp = 1;
+  const Status refused = check_executable(file, "cpu");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(), "etp 1 with tp 2") == "");
+  file.plan.etp = 2;
+  const auto message_of = [&](auto change) {
+    PlanFile changed = file;
+    change(changed.plan);
+    const Status done = check_executable(changed, "cpu");
+    return done ? std::string() : done.error().message();
+  };
+  using Plan = ParallelPlan;
+  CHECK(message_of([](Plan& p) { p.dp = 4, p.ep = 4; }).empty());
+  CHECK(lacks(message_of([](Plan& p) { p.dp = 3, p.ep = 3; }), "ep 3 of 8 experts") == "");
+  CHECK(lacks(message_of([](Plan& p) { p.dp = 2, p.ep = 4; }), "2 data-parallel ranks") == "");
+  CHECK(lacks(message_of([](Plan& p) { p.dp = 4, p.ep = 4, p.zero = 1, p.shard_group = 2; }),
+              "ep 4 with ZeRO groups of 2") == "");
+  CHECK(lacks(message_of([](Plan& p) { p.dp = 4, p.ep = 4, p.dispatcher = Dispatcher::allgather; }),
+              "dispatcher allgather") == "");
+  file.model.moe.expert_ffn_hidden = 7;
+  const Status uneven = check_executable(file, "cpu");
+  REQUIRE_FALSE(uneven.ok());
+  CHECK(lacks(uneven.error().message(), "experts of width 7 over tp 2") == "");
+}
+
 TEST_CASE("context parallelism is executed by exchanging heads, and refused as a ring") {
   PlanFile file;
   file.model = load_model("gpt2-tiny").value();

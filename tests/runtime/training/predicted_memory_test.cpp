@@ -36,13 +36,14 @@ struct Grid {
   std::vector<int> layers = {};  ///< per stage; empty: equal ones
   int group = 1;                 ///< microbatches
   int cp = 1;
+  int ep = 1;
 };
 
 std::string describe(const Grid& g) {
   return fmt::format(
-      "tp {}{} cp {} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}", g.tp,
-      g.sequence_parallel ? " sp" : "", g.cp, g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
-      name_of(g.schedule), fmt::join(g.layers, ","), g.group);
+      "tp {}{} cp {} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {} ep {}",
+      g.tp, g.sequence_parallel ? " sp" : "", g.cp, g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
+      name_of(g.schedule), fmt::join(g.layers, ","), g.group, g.ep);
 }
 
 std::vector<Grid> grid() {
@@ -86,6 +87,8 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   plan.pp = g.pp;
   plan.vpp = g.vpp;
   plan.dp = g.dp;
+  if (model.moe.experts > 0) plan.etp = g.tp;
+  plan.ep = g.ep;
   plan.zero = g.zero;
   plan.cp = g.cp;
   if (g.cp > 1) plan.cp_comm = CpComm::all_to_all;
@@ -174,6 +177,62 @@ TEST_CASE("memory with norms of heads is predicted as well") {
     check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
     check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
     check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
+  }
+}
+
+TEST_CASE("memory of a small Mixtral is predicted as well, over all degrees") {
+  ModelSpec model = measured_llama();
+  model.name = "small-mixtral";
+  model.moe.experts = 8;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 448;
+  for (const Grid& g : grid()) check<Bfloat16>(model, g, "bf16");
+}
+
+TEST_CASE("memory of experts that several ranks share is predicted as well") {
+  ModelSpec model = measured_llama();
+  model.name = "small-mixtral";
+  model.moe.experts = 8;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 448;
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (int zero = 0; zero < 4; ++zero) {
+      for (const int ep : {2, 4, 8}) {
+        for (const int dp : {ep, 2 * ep}) {
+          check<Bfloat16>(model, {1, 1, 1, dp, zero, false, recompute, one_f_one_b, {}, 1, 1, ep},
+                          "bf16");
+        }
+      }
+      check<Bfloat16>(model, {2, 2, 1, 4, zero, true, recompute, zero_bubble_h1, {}, 1, 1, 2},
+                      "bf16");
+      check<Bfloat16>(model, {1, 2, 2, 4, zero, false, recompute, interleaved, {}, 1, 1, 4},
+                      "bf16");
+      check<double>(model, {2, 2, 1, 2, zero, false, recompute, gpipe, {}, 1, 1, 2}, "fp64");
+      check<Bfloat16>(model, {1, 1, 1, 2, zero, false, recompute, one_f_one_b, {}, 1, 2, 4},
+                      "bf16");
+    }
+  }
+}
+
+TEST_CASE("memory of a model whose layers are dense or have experts is predicted as well") {
+  ModelSpec model = measured_llama();
+  model.name = "small-qwen3-moe";
+  model.qk_norm = true;
+  model.moe.experts = 16;
+  model.moe.experts_per_token = 4;
+  model.moe.expert_ffn_hidden = 128;
+  using enum ScheduleKind;
+  for (const bool every_second : {false, true}) {
+    model.moe.first_dense_layers = every_second ? 1 : 3;
+    model.moe.every = every_second ? 2 : 1;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
+      check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
+      check<Bfloat16>(model, {2, 2, 1, 2, 2, true, recompute, gpipe}, "bf16");
+      check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
+      check<double>(model, {2, 4, 1, 2, 3, true, recompute, zero_bubble_h1}, "fp64");
+    }
   }
 }
 

@@ -66,6 +66,30 @@ inline ModelSpec small_qwen3(int layers = 4) {
   return m;
 }
 
+/// Mixtral-like: Llama's with four experts in every layer, of which a token visits two.
+inline ModelSpec small_mixtral(int layers = 4) {
+  ModelSpec m = small_llama(layers);
+  m.name = "small-mixtral";
+  m.moe.experts = 4;
+  m.moe.experts_per_token = 2;
+  m.moe.expert_ffn_hidden = 24;
+  return m;
+}
+
+/// Qwen3-MoE-like: norms of heads; after a dense layer, experts in every second one, whose weights
+/// are not normalized.
+inline ModelSpec small_qwen3_moe(int layers = 4) {
+  ModelSpec m = small_qwen3(layers);
+  m.name = "small-qwen3-moe";
+  m.moe.experts = 8;
+  m.moe.experts_per_token = 3;
+  m.moe.expert_ffn_hidden = 12;
+  m.moe.first_dense_layers = 1;
+  m.moe.every = 2;
+  m.moe.router_normalized = false;
+  return m;
+}
+
 struct TrainedCase {
   ModelSpec model;
   ParallelPlan plan;
@@ -96,6 +120,7 @@ inline ParallelPlan plan_for(const ModelSpec& model, int tp, int pp, int dp) {
   p.tp = tp;
   p.pp = pp;
   p.dp = dp;
+  if (model.moe.experts > 0) p.etp = tp;
   p.layers_per_stage.assign(static_cast<std::size_t>(pp), model.layers / pp);
   p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
   return p;
@@ -129,8 +154,8 @@ inline Schedule program_of(const TrainedCase& c) {
 template <class T, class From>
 void gather_whole(Processor<T>& processor, OptimizerState<T>& states, const From& from,
                   WholeTensors& out) {
-  if (states.zero_groups().replica != 0) return;
   for (FlatState<T>& r : states.flat_states()) {
+    if (states.groups_of(r).replica != 0) continue;
     std::vector<std::remove_pointer_t<decltype(from(r))>> own(static_cast<std::size_t>(r.own()));
     processor.read(from(r), own.data(), static_cast<std::int64_t>(own.size() * sizeof own[0]));
     for (const Parameter& p : r.layout->parameters) {

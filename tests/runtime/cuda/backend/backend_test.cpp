@@ -127,6 +127,47 @@ TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
   }
 }
 
+TEST_CASE("models with experts train on GPUs to the losses of the CPU") {
+  struct Case {
+    ModelSpec (*make)(int);
+    std::size_t variant;
+    Recompute recompute;
+  };
+  std::uint64_t seed = 60;
+  for (const Case& each :
+       {Case{small_mixtral, 0, Recompute::none}, Case{small_mixtral, 7, Recompute::full},
+        Case{small_qwen3_moe, 4, Recompute::selective},
+        Case{small_qwen3_moe, 12, Recompute::full}}) {
+    const GpuVariant& v = kVariants[each.variant];
+    TrainedCase c = gpu_case(each.make, v);
+    c.steps = 4;  // none of them may be repeated from a graph
+    c.plan.recompute = each.recompute;
+    if (each.recompute == Recompute::full) c.plan.recompute_layers = c.plan.layers_per_stage;
+    INFO(c.model.name << ", " << v.name << ", " << name_of(each.recompute));
+    const auto found = train_on_gpus(c, static_cast<int>(c.plan.gpus()), ++seed, "never");
+    if (found) check_losses(*found, train<Bfloat16>(c));
+  }
+}
+
+TEST_CASE("experts that GPUs share train to the losses of the CPU") {
+  struct Case {
+    ModelSpec (*make)(int);
+    std::size_t variant;
+    bool one_gpu;
+  };
+  std::uint64_t seed = 80;
+  for (const Case& each : {Case{small_mixtral, 1, false}, Case{small_qwen3_moe, 3, false},
+                           Case{small_mixtral, 13, false}, Case{small_qwen3_moe, 1, true}}) {
+    const GpuVariant& v = kVariants[each.variant];
+    TrainedCase c = gpu_case(each.make, v);
+    c.plan.ep = 2;
+    INFO(c.model.name << ", " << v.name << ", ep 2");
+    const int gpus = each.one_gpu ? 1 : static_cast<int>(c.plan.gpus());
+    const auto found = train_on_gpus(c, gpus, ++seed, "never");
+    if (found) check_losses(*found, train<Bfloat16>(c));
+  }
+}
+
 TEST_CASE("plans train on one GPU that all ranks share to the losses of the CPU") {
   for (const GpuVariant& v : kVariants) {
     if (v.tp * v.cp * v.pp * v.dp == 1) continue;

@@ -14,6 +14,7 @@ inline ModelSpec with_wide_heads(ModelSpec model) {
   model.kv_heads = model.position == PositionEmbedding::rope ? 1 : 2;
   model.head_dim = 64;
   model.ffn_hidden = 64;
+  if (model.moe.experts > 0) model.moe.expert_ffn_hidden = 32;
   return model;
 }
 

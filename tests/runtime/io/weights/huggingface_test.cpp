@@ -1,5 +1,6 @@
 // HuggingFace directories: exported models are imported under every split, by their names and
 // shapes, and mismatches are refused.
+// Over 400 lines because the same small models of all families pass through every test.
 #include "runtime/io/weights/huggingface.hpp"
 
 #include <filesystem>
@@ -36,6 +37,25 @@ ModelSpec small_qwen3() {
 ModelSpec biased_llama() {
   ModelSpec model = two_layer_llama();
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  return model;
+}
+
+ModelSpec small_mixtral() {
+  ModelSpec model = two_layer_llama();
+  model.moe.experts = 3;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = model.ffn_hidden;
+  return model;
+}
+
+ModelSpec small_qwen3_moe() {
+  ModelSpec model = small_qwen3();
+  model.moe.experts = 4;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.first_dense_layers = 1;
+  model.moe.every = 2;
+  model.moe.router_normalized = false;
   return model;
 }
 
@@ -176,9 +196,47 @@ TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied he
   }
 }
 
+TEST_CASE("tensors of experts have the names of the files on the Hub") {
+  const auto shapes_of = [](const ModelSpec& model) {
+    const TempDir dir;
+    REQUIRE(export_small(dir.path(), model, Element::bf16).ok());
+    std::map<std::string, std::string> shapes;
+    const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
+    for (const TensorEntry& tensor : file.value().header().tensors)
+      shapes[tensor.name] = shape_text(tensor.shape);
+    return shapes;
+  };
+  const auto mixtral = shapes_of(small_mixtral());
+  CHECK(mixtral.at("model.layers.1.block_sparse_moe.gate.weight") == "[3, 8]");
+  CHECK(mixtral.at("model.layers.1.block_sparse_moe.experts.2.w1.weight") == "[12, 8]");
+  CHECK(mixtral.at("model.layers.0.block_sparse_moe.experts.0.w2.weight") == "[8, 12]");
+  CHECK(mixtral.at("model.layers.0.block_sparse_moe.experts.1.w3.weight") == "[12, 8]");
+  const auto qwen3 = shapes_of(small_qwen3_moe());
+  CHECK(qwen3.at("model.layers.0.mlp.gate_proj.weight") == "[12, 8]");
+  CHECK(qwen3.at("model.layers.1.mlp.gate.weight") == "[4, 8]");
+  CHECK(qwen3.at("model.layers.1.mlp.experts.3.gate_proj.weight") == "[8, 8]");
+  CHECK(qwen3.at("model.layers.1.mlp.experts.0.down_proj.weight") == "[8, 8]");
+  CHECK_FALSE(qwen3.contains("model.layers.1.mlp.gate_proj.weight"));
+}
+
+TEST_CASE("models with experts that no family has are not exported") {
+  const TempDir dir;
+  ModelSpec wide = small_mixtral();
+  wide.ffn_hidden = 16;
+  ModelSpec scaled = small_qwen3_moe();
+  scaled.moe.router_scaling = 2;
+  ModelSpec unscaled = small_mixtral();
+  unscaled.moe.router_normalized = false;
+  for (const ModelSpec& model : {wide, scaled, unscaled}) {
+    const Status done = export_small(dir.path(), model, Element::f32);
+    REQUIRE_FALSE(done.ok());
+    CHECK(mentions(done.error().message(), "no HuggingFace family"));
+  }
+}
+
 TEST_CASE("an exported model is imported unchanged, under every split") {
-  for (const ModelSpec& plain :
-       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama()}) {
+  for (const ModelSpec& plain : {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(),
+                                 biased_llama(), small_mixtral(), small_qwen3_moe()}) {
     const ModelSpec model = with_constants(plain, kTheta);
     const TempDir dir;
     REQUIRE(export_small(dir.path(), model, Element::f64).ok());

@@ -59,16 +59,23 @@ def gpt_weights():
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
-def llama_weights(head_norms=False):
+def llama_weights(head_norms=False, experts=0, expert_width=0, every=1):
     h, f, q, kv = HIDDEN, 20, 24, 12
     w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
     for l in range(LAYERS):
         at = f"layers.{l}."
         w |= {at + "attention.norm.weight": (h,), at + "mlp.norm.weight": (h,),
               at + "attention.q.weight": (q, h), at + "attention.k.weight": (kv, h),
-              at + "attention.v.weight": (kv, h), at + "attention.output.weight": (h, q),
-              at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
-              at + "mlp.down.weight": (h, f)}
+              at + "attention.v.weight": (kv, h), at + "attention.output.weight": (h, q)}
+        if experts and l % every == 0:
+            w |= {at + "moe.router.weight": (experts, h)}
+            for e in range(experts):
+                to = at + f"moe.experts.{e}."
+                w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
+                      to + "down.weight": (h, expert_width)}
+        else:
+            w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
+                  at + "mlp.down.weight": (h, f)}
         if head_norms:
             w |= {at + f"attention.{part}_norm.weight": (q // HEADS,) for part in "qk"}
     return {name: weight(name, *shape) for name, shape in w.items()}
@@ -143,7 +150,22 @@ def gpt(w, tokens, eps=1e-5):
     return norm(x, "final_norm") @ w["embedding.word.weight"].T
 
 
-def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0)):
+def experts_of(w, at, n, choices, normalized, scaling):
+    """As MixtralSparseMoeBlock and Qwen3MoeSparseMoeBlock of transformers compute it; scaling as
+    DeepseekV2Moe's routed_scaling_factor."""
+    probabilities = F.softmax(n @ w[at + "moe.router.weight"].T, dim=-1)
+    weights, chosen = torch.topk(probabilities, choices, dim=-1)
+    if normalized:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    out = torch.zeros_like(n)
+    for e in range(w[at + "moe.router.weight"].shape[0]):
+        part = lambda name: w[at + f"moe.experts.{e}.{name}.weight"].T
+        y = (F.silu(n @ part("gate")) * (n @ part("up"))) @ part("down")
+        out = out + y * (weights * (chosen == e)).sum(dim=-1, keepdim=True) * scaling
+    return out
+
+
+def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1):
     linear = lambda x, name: F.linear(x, w[name + ".weight"])
     norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
 
@@ -160,6 +182,9 @@ def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0)):
         v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
         x = x + linear(attention(q, k, v), at + "attention.output")
         n = norm(x, at + "mlp.norm")
+        if at + "moe.router.weight" in w:
+            x = x + experts_of(w, at, n, choices, normalized, scaling)
+            continue
         x = x + linear(F.silu(linear(n, at + "mlp.gate")) * linear(n, at + "mlp.up"),
                        at + "mlp.down")
     return linear(norm(x, "final_norm"), "head")
@@ -185,6 +210,9 @@ def write(name, model, weights, **constants):
 write("gpt.csv", gpt, gpt_weights())
 write("llama.csv", llama, llama_weights())
 write("llama_head_norms.csv", llama, llama_weights(head_norms=True), eps=1e-6)
+write("mixtral.csv", llama, llama_weights(experts=5, expert_width=12), choices=2)
+write("qwen3_moe.csv", llama, llama_weights(head_norms=True, experts=8, expert_width=8, every=2),
+      choices=3, normalized=False, scaling=1.5)
 write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
 for name, eps, frequencies in (
         ("theta", 1e-6, plain(500000.0)),

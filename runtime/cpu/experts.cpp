@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/simd_rows.hpp"
+
+namespace echelon::cpu {
+namespace {
+
+/// The largest logits of a row, in falling order.
+template <class T>
+void choose(const Router& r, const T* logits, std::int32_t* chosen) {
+  for (int j = 0; j < r.choices; ++j) {
+    std::int32_t best = -1;
+    for (std::int32_t e = 0; e < r.experts; ++e) {
+      if (std::find(chosen, chosen + j, e) != chosen + j) continue;
+      if (best < 0 || Wide<T>(logits[e]) > Wide<T>(logits[best])) best = e;
+    }
+    chosen[j] = best;
+  }
+}
+
+/// Σ over the experts that the softmax of the weights is over, relative to the first choice.
+template <class T>
+Wide<T> sum_of_exponentials(const Router& r, const T* logits, const std::int32_t* chosen) {
+  const Wide<T> max(logits[chosen[0]]);
+  Wide<T> sum = 0;
+  if (r.normalized) {
+    for (int j = 0; j < r.choices; ++j) sum += std::exp(Wide<T>(logits[chosen[j]]) - max);
+  } else {
+    for (int e = 0; e < r.experts; ++e) sum += std::exp(Wide<T>(logits[e]) - max);
+  }
+  return sum;
+}
+
+template <class T>
+ECHELON_CLONES void weight_row(T* x, Wide<T> by, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
+    const std::int64_t left = width - i;
+    store(x + i, by * load(x + i, left), left);
+  }
+}
+
+template <class T>
+ECHELON_CLONES Wide<T> dot_row(const T* x, const T* y, std::int64_t width) {
+  using W = Wide<T>;
+  Lanes<W> sums{};
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    sums += load(x + i, left) * load(y + i, left);
+  }
+  W sum = 0;
+  for (std::int64_t lane = 0; lane < kLanes<W>; ++lane) sum += sums[lane];
+  return sum;
+}
+
+/// The sum of a row's choices, rounded once.
+template <class T>
+ECHELON_CLONES void combine_row(const T* x, const std::int32_t* slots, int choices,
+                                std::int64_t width, const T* addend, T* y) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    Lanes<W> sum = addend != nullptr ? load(addend + i, left) : Lanes<W>{};
+    for (int j = 0; j < choices; ++j) sum += load(x + slots[j] * width + i, left);
+    store(y + i, sum, left);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void route(const Router& r, const T* logits, const Routing<T>& routing) {
+  in_parts(r.rows, grain_of_rows(std::int64_t{r.experts} * r.choices),
+           [&](std::int64_t begin, std::int64_t end) {
+             for (std::int64_t row = begin; row < end; ++row)
+               choose(r, logits + row * r.experts, routing.experts + row * r.choices);
+           });
+  const std::int64_t choices = r.rows * r.choices;
+  std::fill_n(routing.counts, r.experts, 0);
+  for (std::int64_t c = 0; c < choices; ++c) ++routing.counts[routing.experts[c]];
+  std::vector<std::int32_t> next(static_cast<std::size_t>(r.experts), 0);
+  for (std::size_t e = 1; e < next.size(); ++e) next[e] = next[e - 1] + routing.counts[e - 1];
+  for (std::int64_t c = 0; c < choices; ++c) {
+    routing.slots[c] = next[static_cast<std::size_t>(routing.experts[c])]++;
+    routing.rows[routing.slots[c]] = static_cast<std::int32_t>(c / r.choices);
+  }
+  for (std::int64_t row = 0; row < r.rows; ++row) {
+    const T* const z = logits + row * r.experts;
+    const std::int32_t* const chosen = routing.experts + row * r.choices;
+    const Wide<T> max(z[chosen[0]]);
+    const Wide<T> unit = static_cast<Wide<T>>(r.scaling) / sum_of_exponentials(r, z, chosen);
+    for (int j = 0; j < r.choices; ++j) {
+      routing.weights[routing.slots[row * r.choices + j]] =
+          std::exp(Wide<T>(z[chosen[j]]) - max) * unit;
+    }
+  }
+}
+
+/// Of a softmax p over some experts, scaled by s: dlogit = s·p·(d − Σ p·d), d = 0 where an expert
+/// was not chosen.
+template <class T>
+void route_backward(const Router& r, const T* logits, const Routing<T>& routing,
+                    const Wide<T>* dweights, T* dlogits) {
+  using W = Wide<T>;
+  in_parts(r.rows, grain_of_rows(r.experts), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* const z = logits + row * r.experts;
+      T* const dz = dlogits + row * r.experts;
+      const std::int32_t* const chosen = routing.experts + row * r.choices;
+      const std::int32_t* const slots = routing.slots + row * r.choices;
+      W mean = 0;  // s·Σ p·d: the weights are s·p
+      for (int j = 0; j < r.choices; ++j) mean += routing.weights[slots[j]] * dweights[slots[j]];
+      const W scaling = static_cast<W>(r.scaling);
+      const W max(z[chosen[0]]);
+      const W unit = 1 / sum_of_exponentials(r, z, chosen);
+      for (int e = 0; e < r.experts; ++e)
+        dz[e] = r.normalized ? T(W(0)) : T(-std::exp(W(z[e]) - max) * unit * mean);
+      for (int j = 0; j < r.choices; ++j) {
+        const W p = std::exp(W(z[chosen[j]]) - max) * unit;
+        dz[chosen[j]] = T(p * (scaling * dweights[slots[j]] - mean));
+      }
+    }
+  });
+}
+
+template <class T>
+void gather_rows(const T* x, const std::int32_t* rows, std::int64_t count, std::int64_t width,
+                 T* y) {
+  in_parts(count, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      std::copy_n(x + rows[i] * width, width, y + i * width);
+  });
+}
+
+template <class T>
+void combine_rows(const T* x, const std::int32_t* slots, std::int64_t rows, int choices,
+                  std::int64_t width, const T* addend, T* y) {
+  in_parts(rows, grain_of_rows(width * choices), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      combine_row(x, slots + row * choices, choices, width,
+                  addend != nullptr ? addend + row * width : nullptr, y + row * width);
+    }
+  });
+}
+
+template <class T>
+void weight_rows(T* x, const Wide<T>* weights, std::int64_t rows, std::int64_t width) {
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      weight_row(x + row * width, weights[row], width);
+  });
+}
+
+template <class T>
+void weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights, std::int64_t rows,
+                          std::int64_t width) {
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      dweights[row] = dot_row(x + row * width, dy + row * width, width);
+      weight_row(x + row * width, weights[row], width);
+      weight_row(dy + row * width, weights[row], width);
+    }
+  });
+}
+
+#define ECHELON_EXPERTS(T)                                                                         \
+  template void route<T>(const Router&, const T*, const Routing<T>&);                              \
+  template void route_backward<T>(const Router&, const T*, const Routing<T>&, const Wide<T>*, T*); \
+  template void gather_rows<T>(const T*, const std::int32_t*, std::int64_t, std::int64_t, T*);     \
+  template void combine_rows<T>(const T*, const std::int32_t*, std::int64_t, int, std::int64_t,    \
+                                const T*, T*);                                                     \
+  template void weight_rows<T>(T*, const Wide<T>*, std::int64_t, std::int64_t);                    \
+  template void weight_rows_backward<T>(T*, T*, const Wide<T>*, Wide<T>*, std::int64_t,            \
+                                        std::int64_t);
+ECHELON_EXPERTS(double)
+ECHELON_EXPERTS(float)
+ECHELON_EXPERTS(Bfloat16)
+#undef ECHELON_EXPERTS
+
+}  // namespace echelon::cpu

@@ -1,0 +1,283 @@
+// Experts: the router and the rows that it sends.
+#include "runtime/cuda/kernels/common.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// A thread: the choices of a row, in falling order of their logits.
+template <class T>
+__global__ void choose(const T* logits, std::int32_t* chosen, std::int64_t rows, int experts,
+                       int choices) {
+  const std::int64_t row = thread_of_grid();
+  if (row >= rows) return;
+  const T* const z = logits + row * experts;
+  std::int32_t* const own = chosen + row * choices;
+  for (int j = 0; j < choices; ++j) {
+    int best = -1;
+    float largest = 0;
+    for (int e = 0; e < experts; ++e) {
+      const float value = to_float(z[e]);
+      if (best >= 0 && !(value > largest)) continue;
+      bool taken = false;
+      for (int before = 0; before < j; ++before) taken = taken || own[before] == e;
+      if (taken) continue;
+      best = e;
+      largest = value;
+    }
+    own[j] = best;
+  }
+}
+
+/// Block x: expert x. Each thread has consecutive choices, of which it counts those of the expert
+/// and of experts before it; then it knows the slots of its own.
+__global__ void place(const std::int32_t* chosen, std::int32_t* slots, std::int32_t* rows,
+                      std::int32_t* counts, std::int64_t all, int choices) {
+  SharedMemory shared;
+  const auto of_warps = shared.allocate<int>(kMaxWarps);
+  const auto of_threads = shared.allocate<int>(kThreads);
+  const int expert = static_cast<int>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t part = ceil_div(all, kThreads);
+  const std::int64_t begin = thread * part;
+  const std::int64_t end = begin + part < all ? begin + part : all;
+  int before = 0;
+  int own = 0;
+  for (std::int64_t c = begin; c < end; ++c) {
+    before += chosen[c] < expert ? 1 : 0;
+    own += chosen[c] == expert ? 1 : 0;
+  }
+  of_threads.write(thread, own);
+  int slot = block_sum(before, of_warps);
+  for (int other = 0; other < thread; ++other) slot += of_threads.read(other);
+  for (std::int64_t c = begin; c < end; ++c) {
+    if (chosen[c] != expert) continue;
+    slots[c] = slot;
+    rows[slot] = static_cast<std::int32_t>(c / choices);
+    ++slot;
+  }
+  const int count = block_sum(own, of_warps);
+  if (thread == 0) counts[expert] = count;
+}
+
+/// Σ e^(z − max) over the experts that the softmax of the weights is over.
+template <class T>
+__device__ __forceinline__ float sum_of_exponentials(const T* z, const std::int32_t* chosen,
+                                                     float max, int experts, int choices,
+                                                     bool normalized) {
+  float sum = 0;
+  if (normalized) {
+    for (int j = 0; j < choices; ++j) sum += expf(to_float(z[chosen[j]]) - max);
+  } else {
+    for (int e = 0; e < experts; ++e) sum += expf(to_float(z[e]) - max);
+  }
+  return sum;
+}
+
+/// A thread: the weights of a row's choices.
+template <class T>
+__global__ void weigh(const T* logits, const std::int32_t* chosen, const std::int32_t* slots,
+                      float* weights, std::int64_t rows, int experts, int choices, bool normalized,
+                      float scaling) {
+  const std::int64_t row = thread_of_grid();
+  if (row >= rows) return;
+  const T* const z = logits + row * experts;
+  const std::int32_t* const own = chosen + row * choices;
+  const float max = to_float(z[own[0]]);
+  const float unit = scaling / sum_of_exponentials(z, own, max, experts, choices, normalized);
+  for (int j = 0; j < choices; ++j)
+    weights[slots[row * choices + j]] = expf(to_float(z[own[j]]) - max) * unit;
+}
+
+/// A thread: the logits of a row. Of a softmax p, scaled by s: s·p·(d − Σ p·d).
+template <class T>
+__global__ void unweigh(const T* logits, const std::int32_t* chosen, const std::int32_t* slots,
+                        const float* weights, const float* dweights, T* dlogits, std::int64_t rows,
+                        int experts, int choices, bool normalized, float scaling) {
+  const std::int64_t row = thread_of_grid();
+  if (row >= rows) return;
+  const T* const z = logits + row * experts;
+  T* const dz = dlogits + row * experts;
+  const std::int32_t* const own = chosen + row * choices;
+  const std::int32_t* const at = slots + row * choices;
+  float mean = 0;
+  for (int j = 0; j < choices; ++j) mean += weights[at[j]] * dweights[at[j]];
+  const float max = to_float(z[own[0]]);
+  const float unit = 1 / sum_of_exponentials(z, own, max, experts, choices, normalized);
+  for (int e = 0; e < experts; ++e)
+    dz[e] = from_float<T>(normalized ? 0.0F : -expf(to_float(z[e]) - max) * unit * mean);
+  for (int j = 0; j < choices; ++j) {
+    const float p = expf(to_float(z[own[j]]) - max) * unit;
+    dz[own[j]] = from_float<T>(p * (scaling * dweights[at[j]] - mean));
+  }
+}
+
+/// Block x: a row; y: a part of its columns.
+template <class T, bool vectorized>
+__global__ void take_rows(const T* x, const std::int32_t* rows, T* y, std::int64_t width) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (i >= width) return;
+  const auto v = load_in_row<n, vectorized>(x + std::int64_t{rows[row]} * width + i, width - i);
+  store_in_row<n, vectorized>(y + row * width + i, v, width - i);
+}
+
+/// The same; `addend`: null, or of the same rows as y.
+template <class T, bool vectorized>
+__global__ void add_choices(const T* x, const std::int32_t* slots, int choices, const T* addend,
+                            T* y, std::int64_t width) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (i >= width) return;
+  Pack<n> sum{};
+  if (addend != nullptr) sum = load_in_row<n, vectorized>(addend + row * width + i, width - i);
+  for (int j = 0; j < choices; ++j) {
+    const std::int64_t slot = slots[row * choices + j];
+    const auto v = load_in_row<n, vectorized>(x + slot * width + i, width - i);
+#pragma unroll
+    for (int at = 0; at < n; ++at) sum.at[at] += v.at[at];
+  }
+  store_in_row<n, vectorized>(y + row * width + i, sum, width - i);
+}
+
+/// The same: x ·= the row's weight.
+template <class T, bool vectorized>
+__global__ void weight(T* x, const float* weights, std::int64_t width) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (i >= width) return;
+  auto v = load_in_row<n, vectorized>(x + row * width + i, width - i);
+#pragma unroll
+  for (int at = 0; at < n; ++at) v.at[at] *= weights[row];
+  store_in_row<n, vectorized>(x + row * width + i, v, width - i);
+}
+
+/// Block x: a row.
+template <class T, bool vectorized>
+__global__ void weight_back(T* x, T* dy, const float* weights, float* dweights,
+                            std::int64_t width) {
+  constexpr int n = kPack<T>;
+  SharedMemory shared;
+  const auto of_warps = shared.allocate<float>(kMaxWarps);
+  const std::int64_t row = blockIdx.x;
+  const float by = weights[row];
+  float dot = 0;
+  for (std::int64_t i = threadIdx.x * n; i < width; i += std::int64_t{blockDim.x} * n) {
+    auto v = load_in_row<n, vectorized>(x + row * width + i, width - i);
+    auto d = load_in_row<n, vectorized>(dy + row * width + i, width - i);
+#pragma unroll
+    for (int at = 0; at < n; ++at) {
+      dot += v.at[at] * d.at[at];
+      v.at[at] *= by;
+      d.at[at] *= by;
+    }
+    store_in_row<n, vectorized>(x + row * width + i, v, width - i);
+    store_in_row<n, vectorized>(dy + row * width + i, d, width - i);
+  }
+  const float sum = block_sum(dot, of_warps);
+  if (threadIdx.x == 0) dweights[row] = sum;
+}
+
+/// Blocks of rows, and of parts of their columns.
+template <class D>
+struct RowBlocks {
+  RowBlocks(std::int64_t rows, std::int64_t width)
+      : threads(threads_for(ceil_div(width, kPack<D>), kThreads)),
+        grid(grid_of(rows, ceil_div(width, threads * kPack<D>))) {}
+  unsigned threads;
+  dim3 grid;
+};
+
+}  // namespace
+
+template <class T>
+void route(Stream stream, const Router& r, const T* logits, const Routing<T>& to) {
+  using D = typename OnDevice<T>::Type;
+  const dim3 blocks = grid_of(ceil_div(r.rows, kThreads));
+  launch<choose<D>>(stream, blocks, kThreads, 0, on_device(logits), to.experts, r.rows, r.experts,
+                    r.choices);
+  launch<place>(stream, grid_of(r.experts), kThreads, (kMaxWarps + kThreads) * sizeof(int),
+                static_cast<const std::int32_t*>(to.experts), to.slots, to.rows, to.counts,
+                r.rows * r.choices, r.choices);
+  launch<weigh<D>>(stream, blocks, kThreads, 0, on_device(logits),
+                   static_cast<const std::int32_t*>(to.experts),
+                   static_cast<const std::int32_t*>(to.slots), to.weights, r.rows, r.experts,
+                   r.choices, r.normalized, static_cast<float>(r.scaling));
+}
+
+template <class T>
+void route_backward(Stream stream, const Router& r, const T* logits, const Routing<T>& routing,
+                    const float* dweights, T* dlogits) {
+  using D = typename OnDevice<T>::Type;
+  launch<unweigh<D>>(stream, grid_of(ceil_div(r.rows, kThreads)), kThreads, 0, on_device(logits),
+                     static_cast<const std::int32_t*>(routing.experts),
+                     static_cast<const std::int32_t*>(routing.slots),
+                     static_cast<const float*>(routing.weights), dweights, on_device(dlogits),
+                     r.rows, r.experts, r.choices, r.normalized, static_cast<float>(r.scaling));
+}
+
+template <class T>
+void gather_rows(Stream stream, const T* x, const std::int32_t* rows, std::int64_t count,
+                 std::int64_t width, T* y) {
+  using D = typename OnDevice<T>::Type;
+  const RowBlocks<D> blocks(count, width);
+  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<take_rows<D, vectorized.value>>(stream, blocks.grid, blocks.threads, 0, on_device(x),
+                                           rows, on_device(y), width);
+  });
+}
+
+template <class T>
+void combine_rows(Stream stream, const T* x, const std::int32_t* slots, std::int64_t rows,
+                  int choices, std::int64_t width, const T* addend, T* y) {
+  using D = typename OnDevice<T>::Type;
+  const RowBlocks<D> blocks(rows, width);
+  with_flag(aligned(x, addend, y) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<add_choices<D, vectorized.value>>(stream, blocks.grid, blocks.threads, 0, on_device(x),
+                                             slots, choices, on_device(addend), on_device(y),
+                                             width);
+  });
+}
+
+template <class T>
+void weight_rows(Stream stream, T* x, const float* weights, std::int64_t rows, std::int64_t width) {
+  using D = typename OnDevice<T>::Type;
+  const RowBlocks<D> blocks(rows, width);
+  with_flag(aligned(x) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<weight<D, vectorized.value>>(stream, blocks.grid, blocks.threads, 0, on_device(x),
+                                        weights, width);
+  });
+}
+
+template <class T>
+void weight_rows_backward(Stream stream, T* x, T* dy, const float* weights, float* dweights,
+                          std::int64_t rows, std::int64_t width) {
+  using D = typename OnDevice<T>::Type;
+  const unsigned threads = threads_for(ceil_div(width, kPack<D>), kThreads);
+  with_flag(aligned(x, dy) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<weight_back<D, vectorized.value>>(stream, grid_of(rows), threads,
+                                             kMaxWarps * sizeof(float), on_device(x), on_device(dy),
+                                             weights, dweights, width);
+  });
+}
+
+#define ECHELON_EXPERTS(T)                                                                        \
+  template void route<T>(Stream, const Router&, const T*, const Routing<T>&);                     \
+  template void route_backward<T>(Stream, const Router&, const T*, const Routing<T>&,             \
+                                  const float*, T*);                                              \
+  template void gather_rows<T>(Stream, const T*, const std::int32_t*, std::int64_t, std::int64_t, \
+                               T*);                                                               \
+  template void combine_rows<T>(Stream, const T*, const std::int32_t*, std::int64_t, int,         \
+                                std::int64_t, const T*, T*);                                      \
+  template void weight_rows<T>(Stream, T*, const float*, std::int64_t, std::int64_t);             \
+  template void weight_rows_backward<T>(Stream, T*, T*, const float*, float*, std::int64_t,       \
+                                        std::int64_t);
+ECHELON_EXPERTS(float)
+ECHELON_EXPERTS(Bfloat16)
+#undef ECHELON_EXPERTS
+
+}  // namespace echelon::cuda
