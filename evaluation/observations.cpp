@@ -40,6 +40,8 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
   RunMapper mapper;
   const auto flags = quality_flags_of(rows);
   const auto publishers = groups_of(rows, LeaveOut::publisher);
+  const bool one_site = std::ranges::all_of(
+      publishers, [&](const std::string& each) { return each == publishers[0]; });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const MeasuredRun& row = rows[i];
     const auto leave_out = [&](const std::string& why, std::string detail = {}) {
@@ -57,6 +59,11 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
       leave_out("not priced", std::get<SkippedRun>(mapped).reason);
     } else {
       MappedRun& run = std::get<MappedRun>(mapped);
+      // Their recurrences run at no rate of their own: fitted to, they would bend attention's.
+      if (!one_site && (run.model.ssm.layers > 0 || run.model.delta.layers > 0)) {
+        leave_out("with a recurrence, which has no rate");
+        continue;
+      }
       const GpuSpec& gpu = run.cluster.gpu();
       Result<Calibration> prior = priors.prior(gpu, run.framework);
       const std::string family(gpu_family(gpu));

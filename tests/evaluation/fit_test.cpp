@@ -14,7 +14,9 @@
 #include "costmodel/cost_model.hpp"
 #include "evaluation/cv_folds.hpp"
 #include "evaluation/fit.hpp"
+#include "evaluation/observations.hpp"
 #include "evaluation/run_mapping.hpp"
+#include "tests/evaluation/table_rows.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
@@ -223,6 +225,15 @@ TEST_CASE("a group that is left out does not influence its own predictions, and 
       CHECK(std::abs(now / then - 1) > 1e-6);
     }
   }
+}
+
+TEST_CASE("hybrid models of published tables are judged, those of a site's own table fitted to") {
+  std::vector<MeasuredRun> rows = {row_of(whole_table(), "N0624"), row_of(whole_table(), "N0768")};
+  CHECK(observe(rows).runs.size() == 2);  // one publisher
+  rows.push_back(row_of(whole_table(), "torchtitan-0001"));
+  const Observations several = observe(rows);
+  CHECK(several.runs.size() == 1);
+  CHECK(several.left_out.at("with a recurrence, which has no rate") == 2);
 }
 
 }  // namespace echelon
