@@ -236,6 +236,73 @@ TEST_CASE("every test that a page names exists") {
   CHECK(missing == "");
 }
 
+/// The cells of a row of a Markdown table, without the blanks around them.
+std::vector<std::string> table_cells(const std::string& line) {
+  std::vector<std::string> cells;
+  std::size_t begin = line.find('|');
+  while (begin != std::string::npos) {
+    const std::size_t end = line.find('|', begin + 1);
+    if (end == std::string::npos) break;
+    std::string cell = line.substr(begin + 1, end - begin - 1);
+    cell.erase(0, cell.find_first_not_of(' '));
+    cell.erase(cell.find_last_not_of(' ') + 1);
+    cells.push_back(std::move(cell));
+    begin = end;
+  }
+  return cells;
+}
+
+/// The rows of a table of docs/accuracy.md under a heading: per source the number of rows and the
+/// error out of fold, as written; "SOURCE, not flagged" has those of the last column.
+std::map<std::string, std::string> accuracy_figures(const std::string& page,
+                                                    const std::string& heading) {
+  static const std::regex unflagged(R"(([\d.]+ % / [\d.]+ %).*\(([\d,]+) rows\))");
+  std::map<std::string, std::string> figures;
+  std::istringstream in(page.substr(page.find("\n" + heading + "\n") + 1));
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line) && !line.starts_with("## ")) {
+    const std::vector<std::string> cells = table_cells(line);
+    if (cells.size() < 5) continue;
+    const std::string source = std::regex_replace(cells[0], std::regex("\\*"), "");
+    figures[source] = cells[1] + " rows, " + cells[3];
+    std::smatch found;
+    if (!std::regex_search(cells.back(), found, unflagged)) continue;
+    figures[source + ", not flagged"] = found[2].str() + " rows, " + found[1].str();
+  }
+  return figures;
+}
+
+TEST_CASE("the README's errors are those of the page of all errors") {
+  const std::string page = slurp(fs::path(ECHELON_SOURCE_DIR) / "docs/accuracy.md");
+  const auto times = accuracy_figures(page, "## Step time");
+  const auto memory = accuracy_figures(page, "## Peak memory");
+  REQUIRE(times.contains("all, not flagged"));
+  REQUIRE(memory.contains("nanotron"));
+  std::istringstream in(slurp(fs::path(ECHELON_SOURCE_DIR) / "README.md"));
+  std::string wrong;
+  int compared = 0;
+  bool inside = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("| step time, error out of fold")) inside = true;
+    if (line.empty()) inside = false;
+    const std::vector<std::string> cells = table_cells(line);
+    if (!inside || cells.size() != 6 || line.find('%') == std::string::npos) continue;
+    const auto compare = [&](std::size_t first, const auto& figures) {
+      const std::string source = cells[first].substr(0, cells[first].find(':'));
+      const auto known = figures.find(source);
+      const std::string shown = cells[first + 1] + " rows, " + cells[first + 2];
+      const std::string right = known == figures.end() ? "no such source" : known->second;
+      if (shown != right) wrong += source + ": " + shown + "; " + right + "\n";
+      ++compared;
+    };
+    compare(0, times);
+    if (!cells[3].empty()) compare(3, memory);
+  }
+  CHECK(compared >= 10);
+  CHECK(wrong == "");
+}
+
 #ifdef ECHELON_HAS_PLAN
 TEST_CASE("the README shows what the program answers") {
   const fs::path readme = fs::path(ECHELON_SOURCE_DIR) / "README.md";
