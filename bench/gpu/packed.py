@@ -26,7 +26,8 @@ LIMIT = 64 << 20
 # Beside the programs: what gpu_day.py, measure.py and published.py are made of.
 SOURCES = ("scripts/gpu_day.sh", "bench/gpu/gpu_day.py", "bench/gpu/parts.py",
            "bench/gpu/measure.py", "bench/gpu/pytorch.py", "bench/gpu/llama2-7b-8-layers.json",
-           "tests/cli/wide_heads.json", "tests/cli/wide_heads_qwen3.json", "LICENSE")
+           "bench/gpu/qwen3-30b-a3b-2-layers.json", "tests/cli/wide_heads.json",
+           "tests/cli/wide_heads_qwen3.json", "tests/cli/wide_heads_qwen3_moe.json", "LICENSE")
 # Of the machine itself: a library must match its loader, NVIDIA's also the driver.
 LEFT_OUT = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))\.so\b|"
                       r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia)[-_a-z]*\.so")

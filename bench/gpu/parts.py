@@ -147,6 +147,9 @@ class Sizes:
     data_parallel: measure.Job
     host: measure.Job
     head_norms: measure.Job
+    experts: measure.Job
+    expert_parallel: measure.Job  # on two GPUs, or two ranks of one
+    context_parallel: measure.Job
     attention: tuple  # sequences
     attention_model: str
     soak_steps: int
@@ -154,11 +157,15 @@ class Sizes:
 
 
 SLICE = os.path.join(HERE, "llama2-7b-8-layers.json")  # 1.9 B parameters, as wide as 7 B
+MIXTURE = os.path.join(HERE, "qwen3-30b-a3b-2-layers.json")  # 1.9 B parameters, 128 experts
 TINY = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads.json")
 TINY_QWEN3 = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads_qwen3.json")
+TINY_MIXTURE = os.path.join(HERE, "..", "..", "tests", "cli", "wide_heads_qwen3_moe.json")
 PIPELINE = ("--pp", "2", "--microbatch", "1")
 DATA_PARALLEL = ("--dp", "2", "--zero", "1", "--microbatch", "4")
 TENSOR_PARALLEL = ("--tp", "2", "--sequence-parallel", "--microbatch", "1")
+EXPERT_PARALLEL = ("--ep", "2", "--dp", "2", "--zero", "1", "--microbatch", "1")
+CONTEXT_PARALLEL = ("--cp", "2", "--cp-comm", "a2a", "--microbatch", "1")
 ON_GPUS = Sizes(
     jobs={"GPT-2 124M, 1024 tokens": measure.Job("gpt2", 1024, 64),
           "GPT-2 1.5B, 1024 tokens": measure.Job("gpt2-xl", 1024, 16),
@@ -170,8 +177,13 @@ ON_GPUS = Sizes(
     data_parallel=measure.Job("gpt2-xl", 1024, 16, gpus=2, steps=12, plan_flags=DATA_PARALLEL),
     host=measure.Job("gpt2", 64, 1, steps=12),
     head_norms=measure.Job("qwen3-0.6b", 2048, 16, steps=12),
+    experts=measure.Job(MIXTURE, 4096, 4, steps=12),
+    expert_parallel=measure.Job(MIXTURE, 2048, 2, gpus=2, steps=12, plan_flags=EXPERT_PARALLEL),
+    context_parallel=measure.Job("qwen3-0.6b", 4096, 2, gpus=2, steps=12,
+                                 plan_flags=CONTEXT_PARALLEL),
     attention=(4096, 8192, 16384), attention_model=SLICE, soak_steps=1000,
-    sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*")
+    sanitized="CUDA attention agrees*,CUDA norms agree*,CUDA embeddings*,CUDA cross entropy*,"
+              "CUDA routers*,CUDA kernels that gather*,CUDA splits and joins*")
 # Emulated threads are slow.
 ON_STAND_INS = Sizes(
     jobs={"tiny, 16 tokens": measure.Job(TINY, 16, 2, steps=4)},
@@ -181,6 +193,9 @@ ON_STAND_INS = Sizes(
     data_parallel=measure.Job(TINY, 16, 8, gpus=2, steps=4, plan_flags=DATA_PARALLEL),
     host=measure.Job(TINY, 16, 1, steps=4),
     head_norms=measure.Job(TINY_QWEN3, 16, 1, steps=4),
+    experts=measure.Job(TINY_MIXTURE, 16, 1, steps=4),
+    expert_parallel=measure.Job(TINY_MIXTURE, 16, 1, gpus=2, steps=4, plan_flags=EXPERT_PARALLEL),
+    context_parallel=measure.Job(TINY, 16, 1, gpus=2, steps=4, plan_flags=CONTEXT_PARALLEL),
     attention=(64,), attention_model=TINY, soak_steps=6,
     sanitized="gradients are clipped*")
 
@@ -307,11 +322,16 @@ def run_experiments(day, programs, sizes):
                  set=environment: programs.train(sizes.host, limit, set))
     day.part("experiment: norms of query and key heads", 30,
              lambda limit: programs.train(sizes.head_norms, limit))
+    day.part("experiment: experts", 40, lambda limit: programs.train(sizes.experts, limit))
     day.part("experiment: deterministic attention", 25, lambda limit: programs.train(
         sizes.graphs, limit, {"ECHELON_DETERMINISTIC": "1"}))  # beside "CUDA graphs as chosen"
     day.part("experiment: CUDA graphs always, two stages on one GPU", 30,
              lambda limit: programs.train(sizes.pipeline, limit, {"ECHELON_CUDA_GRAPHS": "always"},
                                           programs.catalog_flags()))
+    for name, job in (("experts", sizes.expert_parallel), ("sequence", sizes.context_parallel)):
+        day.part(f"experiment: {name} over two ranks", 30, lambda limit, job=job: programs.train(
+            job, limit, {"PRETENDED_GPUS": "2"} if programs.manifest["stand_ins"] else {},
+            programs.catalog_flags()))
     for sequence in sizes.attention:
         for name, environment in (("as chosen", {}), ("own kernels", {"ECHELON_CUDNN": "never"}),
                                   ("deterministic", {"ECHELON_DETERMINISTIC": "1"})):
