@@ -53,11 +53,14 @@ void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t byte
     return ring_exchange(comm, which == GroupRole::forward ? 1 : -1, data,
                          bytes / bytes_of(Element::bf16));
   }
-  if (which == GroupRole::cp) {  // of what the first half holds
+  // Of what the first half holds. NCCL connects the members for sends and receives apart from its
+  // collectives, when a part that is not empty is first sent: now, not within a step.
+  if (which == GroupRole::cp || which == GroupRole::ep) {
     const std::int64_t part = bytes / 2 / bytes_of(Element::bf16) / comm.size();
     const std::vector<std::int64_t> parts(static_cast<std::size_t>(comm.size()), part);
     auto* const out = static_cast<std::byte*>(data) + part * comm.size() * bytes_of(Element::bf16);
-    return comm.all_to_all(data, parts, out, parts, Element::bf16);
+    comm.all_to_all(data, parts, out, parts, Element::bf16);
+    if (which == GroupRole::cp) return;
   }
   for (const Element element : {Element::bf16, Element::f32}) {
     const std::int64_t count = bytes / bytes_of(element);

@@ -166,6 +166,9 @@ void check_world(const ParallelPlan& plan, const standins::Settings& machine,
     cuda::CudaWorld world(run_threads, std::move(host), plan, tied_model(), *gpus, stream_of,
                           {4096});
     CHECK(world.ranks() == plan.gpus());
+    // Ranks that exchange parts are connected before the first step.
+    const bool exchanges = (plan.ep > 1 || plan.cp > 1) && !gpus->shared;
+    CHECK((!exchanges || standins::connected_peers() >= plan.gpus()));
     CHECK(&world.at(0, GroupRole::control) == talk);
     CHECK(world.transport() == transport);
     CHECK(world.communicator_memory(0) >= Bytes{0});
@@ -190,8 +193,11 @@ TEST_CASE("all group roles of plans connect the right ranks, through NCCL and on
   std::uint64_t seed = 0;
   ParallelPlan context = small_plan(1, 2, 1, 1);
   context.cp = 2;
-  for (const ParallelPlan& plan : {small_plan(2, 2, 2, 0), small_plan(1, 4, 1, 2),
-                                   small_plan(2, 1, 3, 0), small_plan(1, 2, 2, 3), context}) {
+  ParallelPlan experts = small_plan(1, 4, 1, 1);
+  experts.ep = 2;
+  for (const ParallelPlan& plan :
+       {small_plan(2, 2, 2, 0), small_plan(1, 4, 1, 2), small_plan(2, 1, 3, 0),
+        small_plan(1, 2, 2, 3), context, experts}) {
     for (const standins::Order order : kOrders) {
       check_world(plan, settings_of(++seed, order, static_cast<int>(plan.gpus())), "nccl 2.28.9");
       check_world(plan, settings_of(++seed, order, 1), "memory of one GPU");

@@ -240,6 +240,9 @@ ncclResult_t issue(const Request& request) {
     return refused(ncclInvalidArgument, "no rank " + std::to_string(request.root));
   }
   check_request(request);
+  if (point_to_point(request.kind) && comm.peers.insert(request.root).second) {
+    ++machine().connected_peers;
+  }
   if (open_group().depth > 0) {
     open_group().requests.push_back(request);
     return ncclSuccess;

@@ -65,6 +65,7 @@ struct ncclComm {
   bool aborted = false;
   bool finalized = false;
   int calls = 0;
+  std::set<int> peers;  ///< to or from which it has sent or received
   bool shares = false;  ///< splitShare: with those that are split off it
   /// Of one communicator, or of several that share them.
   struct Resources {

@@ -60,7 +60,7 @@ void Machine::start(const Settings& settings) {
   events_.clear();
   owned_.clear();
   loaded.clear();
-  launches = products = streams_of_resources = 0;
+  launches = products = streams_of_resources = connected_peers = suggestions = 0;
   ahead = {};
   graph_bytes.clear();
   broken = false;
@@ -376,6 +376,11 @@ Counts counts() {
 int streams_of_resources() {
   const Machine::Lock lock;
   return machine().streams_of_resources;
+}
+
+int connected_peers() {
+  const Machine::Lock lock;
+  return machine().connected_peers;
 }
 
 void check_nothing_left() {

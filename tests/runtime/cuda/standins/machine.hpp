@@ -120,9 +120,11 @@ class Machine {
   int products = 0;                        ///< that were enqueued
   std::chrono::duration<double> ahead{};   ///< of events' clock, by products that took a set time
   std::map<int, std::size_t> graph_bytes;  ///< of executable graphs, by device
-  int streams_of_resources = 0;            ///< most streams of communicators that share resources
-  bool broken = false;                     ///< by Settings::broken_product
-  Counts of_process;                       ///< counts of what is not counted elsewhere
+  int connected_peers = 0;
+  int suggestions = 0;
+  int streams_of_resources = 0;  ///< most streams of communicators that share resources
+  bool broken = false;           ///< by Settings::broken_product
+  Counts of_process;             ///< counts of what is not counted elsewhere
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] std::uint64_t number() const { return number_; }
   Numbers& draws() { return draws_; }

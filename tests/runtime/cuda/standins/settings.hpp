@@ -83,12 +83,18 @@ struct ProductCounts {
   std::size_t operands = 0;    ///< distinct addresses of their first operands
   int beside_collectives = 0;  ///< while another stream of the device was at a call of NCCL
   int beside_gathers = 0;      ///< … an all-gather
+  int suggestions = 0;         ///< times that cuBLASLt was asked for algorithms
 };
 ProductCounts product_counts();
 
 /// The most streams on which communicators that share resources had calls since start(): one after
 /// the other.
 int streams_of_resources();
+
+/// Pairs of a communicator's member and a peer that it sends to or receives from, since start():
+/// NCCL connects them, and takes memory, when that first happens (src/transport.cc,
+/// ncclTransportP2pSetup, of its connection 1).
+int connected_peers();
 
 /// Throws emulation::Fault: the one that happened, or one for objects that were not freed (memory,
 /// streams, events, graphs, handles, communicators) or work that was not finished.
