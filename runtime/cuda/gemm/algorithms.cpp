@@ -20,8 +20,8 @@ constexpr std::int64_t kLongestFile = 1 << 22;
 
 std::string line_of(const Product& p, const Algorithms::Algorithm& algorithm) {
   std::string line =
-      fmt::format("{} {} {} {:d} {:d} {:d} {:d} {:d} {}", p.m, p.n, p.k, p.a_transposed,
-                  p.b_transposed, p.wide, p.bias, p.addend, p.alignment);
+      fmt::format("{} {} {} {:d} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k, p.a_transposed,
+                  p.b_transposed, p.wide, p.bias, p.addend, p.alignment, p.routed);
   for (const std::uint64_t word : algorithm) line += fmt::format(" {:016x}", word);
   return line + "\n";
 }
@@ -29,7 +29,7 @@ std::string line_of(const Product& p, const Algorithms::Algorithm& algorithm) {
 bool read_line(const std::string& line, Product& p, Algorithms::Algorithm& algorithm) {
   std::istringstream in(line);
   in >> p.m >> p.n >> p.k >> p.a_transposed >> p.b_transposed >> p.wide >> p.bias >> p.addend >>
-      p.alignment >> std::hex;
+      p.alignment >> p.routed >> std::hex;
   for (std::uint64_t& word : algorithm) in >> word;
   std::string more;
   return !in.fail() && !(in >> more);

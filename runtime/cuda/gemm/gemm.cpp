@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -46,6 +47,20 @@ Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
   return {.m = in, .n = out, .k = rows, .b_transposed = true, .wide = true, .addend = true};
 }
 
+namespace {
+
+/// The dimension that is the number of rows of the activations.
+std::int64_t& rows_in(Product& p) { return p.b_transposed ? p.k : p.n; }
+
+}  // namespace
+
+Product routed_form(Product product) {
+  std::int64_t& rows = rows_in(product);
+  rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  product.routed = true;
+  return product;
+}
+
 std::vector<Product> products_of(const ChunkSpec& spec) {
   const ChunkShape s = shape_of(spec);
   const ModelSpec& model = spec.model;
@@ -64,9 +79,20 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
     layer(s.rows, s.hidden, s.qkv, model.qkv_bias, false);
     layer(s.rows, s.query, s.hidden, alone && model.attention_output_bias, alone);
   }
+  const auto expert = [&](std::int64_t rows, std::int64_t in, std::int64_t out) {
+    for (const Product& each : {forward_product(rows, in, out), input_product(rows, in, out),
+                                weight_product(rows, in, out)}) {
+      all.push_back(routed_form(each));
+    }
+  };
   for (int l = spec.first_layer; l < spec.first_layer + spec.layers; ++l) {
     if (model.layer_kind(l) == LayerKind::moe) {
       layer(s.rows, s.hidden, s.experts, false, false);
+      const std::int64_t mean = std::max<std::int64_t>(2, s.rows * s.choices / s.experts);
+      for (const std::int64_t rows : {mean / 2, mean, 2 * mean}) {
+        expert(rows, s.hidden, s.expert_up);
+        expert(rows, s.expert_ffn, s.hidden);
+      }
     } else {
       layer(s.rows, s.hidden, s.up, model.mlp_bias, false);
       layer(s.rows, s.ffn, s.hidden, alone && model.mlp_bias, alone);
@@ -162,7 +188,8 @@ struct Gemm::Made {
   cublasLtMatrixLayout_t d = nullptr;
   std::vector<cublasLtMatmulAlgo_t> candidates;  ///< cuBLASLt's best first
   cublasLtMatmulAlgo_t algorithm{};
-  bool stored = false;  ///< the algorithm is from another run, and not yet tried
+  bool selected = false;  ///< by select_algorithms(); else it is cuBLASLt's first suggestion
+  bool stored = false;    ///< the algorithm is from another run, and not yet tried
 
   Made() = default;
   Made(const Made&) = delete;
@@ -252,14 +279,32 @@ cublasStatus_t Gemm::multiply(const Made& made, const Product& p, const Operands
 }
 
 void Gemm::run(const Product& product, const Operands& operands, cudaStream_t stream) {
-  const Made& how = made(product);
+  const auto known = made_.find(product);
+  if (known == made_.end()) {
+    const Made& how = routed(product);
+    if (multiply(how, product, operands, how.algorithm, stream) == CUBLAS_STATUS_SUCCESS) return;
+  }
+  const Made& how = known != made_.end() ? *known->second : made(product);
   check(multiply(how, product, operands, how.algorithm, stream), "multiply matrices");
+}
+
+/// The product's routed form, described with the product's rows.
+Gemm::Made& Gemm::routed(const Product& product) {
+  Made& how = made(routed_form(product));
+  Product described = product;
+  const auto rows = static_cast<std::uint64_t>(rows_in(described));
+  for (cublasLtMatrixLayout_t each : {how.b, product.b_transposed ? how.a : how.d}) {
+    check(cublasLtMatrixLayoutSetAttribute(each, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows),
+          "describe a matrix");
+  }
+  return how;
 }
 
 std::string Gemm::in_use() const {
   std::map<int, int> products;  // by identifier
   std::map<Product, Algorithms::Algorithm> chosen;
   for (const auto& [product, how] : made_) {
+    if (!how->selected) continue;  // of experts with unusual numbers of rows
     int id = -1;
     check(cublasLtMatmulAlgoConfigGetAttribute(&how->algorithm, CUBLASLT_ALGO_CONFIG_ID, &id,
                                                sizeof id, nullptr),
@@ -285,6 +330,7 @@ void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t str
       how.stored = true;
     }
     choose(how, product, stream, warm);
+    how.selected = true;
   }
 }
 

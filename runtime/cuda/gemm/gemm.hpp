@@ -29,6 +29,8 @@ struct Product {
   bool bias = false;    ///< m bf16 numbers, added to every row of ours
   bool addend = false;  ///< a matrix like D is added; it may be D
   int alignment = 16;   ///< of all pointers, bytes
+  /// Of an expert: n, of a weight product k, is the most rows; others are run by its algorithm.
+  bool routed = false;
   auto operator<=>(const Product&) const = default;
 };
 
@@ -36,7 +38,12 @@ struct Product {
 [[nodiscard]] Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product input_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out);
-/// All products of a chunk, except the experts', whose rows the router decides.
+/// For all numbers of rows up to the next power of two: the router decides the number anew in every
+/// step, and what cuBLASLt does to describe a product and to suggest algorithms takes longer than
+/// to launch it.
+[[nodiscard]] Product routed_form(Product product);
+/// All products of a chunk; the experts' in their routed form, for half, once and twice the mean of
+/// an expert's rows.
 [[nodiscard]] std::vector<Product> products_of(const ChunkSpec& spec);
 
 struct Operands {
@@ -84,7 +91,9 @@ class Gemm {
   /// kWorkspace bytes.
   void use_workspace(void* workspace) { workspace_ = workspace; }
   /// Chooses algorithms by timing, on its own operands, which are freed again. A product whose
-  /// operands do not fit uses cuBLASLt's first suggestion, as does one that was not named here.
+  /// operands do not fit uses cuBLASLt's first suggestion. One that was not named here is an
+  /// expert's: it uses the algorithm of its routed form, chosen here or suggested first, or, should
+  /// that refuse its rows, the first one suggested for them.
   void select_algorithms(std::span<const Product> products, cudaStream_t stream);
   void run(const Product& product, const Operands& operands, cudaStream_t stream);
   /// For a report: cuBLASLt's identifiers of the algorithms in use, with the number of products,
@@ -96,6 +105,7 @@ class Gemm {
   Made& made(const Product& product);
   /// `warm`: the GPU worked until now.
   void choose(Made& made, const Product& product, cudaStream_t stream, bool& warm);
+  Made& routed(const Product& product);
   cublasStatus_t multiply(const Made& made, const Product& product, const Operands& operands,
                           const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
 

@@ -137,6 +137,54 @@ TEST_CASE("a product whose depth is split is rounded once") {
   standins::check_nothing_left();
 }
 
+TEST_CASE("experts' products of any number of rows use the algorithms of a few") {
+  constexpr std::int64_t kMost = 20;
+  constexpr std::int64_t kIn = 32;
+  constexpr std::int64_t kOut = 64;
+  standins::start({});
+  {
+    cuda::Algorithms algorithms("");
+    Rig rig(algorithms);
+    const Product most = cuda::routed_form(cuda::forward_product(kMost, kIn, kOut));
+    CHECK(most.n == 32);
+    CHECK(cuda::routed_form(cuda::weight_product(16, kIn, kOut)).k == 16);
+    rig.gemm().select_algorithms(std::vector<Product>{most}, rig.stream());
+    Block<Bfloat16> x(kMost * kIn), w(kOut * kIn), y(kMost * kOut);
+    Block<float> sum(kOut * kIn);
+    x.fill(1), w.fill(2), y.fill(3);
+    int wrong = 0;
+    for (std::int64_t rows = 1; rows <= kMost; ++rows) {
+      std::fill_n(sum.data(), kOut * kIn, 0.0F);
+      const auto weights = cuda::weight_product(rows, kIn, kOut);
+      rig.gemm().run(weights, {x.data(), y.data(), sum.data(), nullptr, sum.data()}, rig.stream());
+      rig.finish();
+      for (std::int64_t at = 0; at < kOut * kIn; ++at) {
+        double exact = 0;
+        for (std::int64_t row = 0; row < rows; ++row) {
+          exact += value(y.data()[row * kOut + at / kIn]) * value(x.data()[row * kIn + at % kIn]);
+        }
+        if (std::abs(sum.data()[at] - exact) > 1e-5 * static_cast<double>(rows)) ++wrong;
+      }
+    }
+    for (std::int64_t rows = kMost; rows >= 1; --rows) {
+      rig.gemm().run(cuda::forward_product(rows, kIn, kOut),
+                     {w.data(), x.data(), y.data(), nullptr, nullptr}, rig.stream());
+      rig.finish();
+      for (std::int64_t at = 0; at < rows * kOut; ++at) {
+        double exact = 0;
+        for (std::int64_t k = 0; k < kIn; ++k) {
+          exact += value(w.data()[at % kOut * kIn + k]) * value(x.data()[at / kOut * kIn + k]);
+        }
+        if (std::abs(value(y.data()[at]) - exact) > 0.01 * (1 + std::abs(exact))) ++wrong;
+      }
+    }
+    CHECK(wrong == 0);
+    // Of each form one, 1 to 32 rows, and for the row that cannot be split.
+    CHECK(standins::product_counts().suggestions <= 6 + 6 + 2);
+  }
+  standins::check_nothing_left();
+}
+
 TEST_CASE("algorithms are chosen once and kept in a file") {
   const TempDir folder;
   const std::string path = (folder.path() / "deep" / "gemm.txt").string();
@@ -244,7 +292,7 @@ TEST_CASE("unusable algorithms in a file are chosen again") {
   const TempDir folder;
   const Product product = cuda::forward_product(16, 32, 64);
   const std::string path =
-      folder.write("gemm.txt", "64 16 32 1 0 0 0 0 16" + std::string(8, ' ') +
+      folder.write("gemm.txt", "64 16 32 1 0 0 0 0 16 0" + std::string(8, ' ') +
                                    "ffff ffff ffff ffff ffff ffff ffff ffff\nnonsense\n1 2 3\n");
   standins::start({});
   {
@@ -287,6 +335,17 @@ TEST_CASE("a chunk's products are those of its layers and its head") {
   CHECK(has(cuda::forward_product(1024, 64, 128)));
   CHECK(has(cuda::forward_product(512, 64, 128)));
   CHECK(has(cuda::weight_product(512, 64, 128)));
+  m.moe.experts = 8;
+  m.moe.experts_per_token = 2;
+  m.moe.expert_ffn_hidden = 32;
+  const std::vector<Product> mixed = cuda::products_of(spec);
+  const auto routed = [&](std::int64_t rows) {
+    const Product p = cuda::routed_form(cuda::weight_product(rows, 64, 64));
+    return std::find(mixed.begin(), mixed.end(), p) != mixed.end();
+  };
+  CHECK((routed(256) && routed(512) && routed(1024)));  // of a mean of 384
+  CHECK_FALSE(routed(2048));
+  m.moe = {};
   spec.tp = 2;  // the residual is added behind the reduction
   m.heads = m.kv_heads = 2;
   const std::vector<Product> split = cuda::products_of(spec);

@@ -50,7 +50,8 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint64_t kMark = 0x6563'6865'6c6f'6e21;
 
-/// FNV-1a of an algorithm's problem.
+/// FNV-1a of an algorithm's problem, without what its columns decide: an algorithm may be used for
+/// other sizes than it was suggested for, if cuBLASLt then supports it (cublasLtMatmulAlgoCheck).
 std::uint64_t digest(const Product& product) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::int64_t value) {
@@ -64,7 +65,6 @@ std::uint64_t digest(const Product& product) {
   for (const Layout* layout : {&product.a, &product.b, &product.c, &product.d}) {
     add(layout->type);
     add(layout->rows);
-    add(layout->columns);
     add(layout->ld);
     add(layout->order);
   }
@@ -253,6 +253,14 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matLayout
                                                 const void* buf, std::size_t sizeInBytes) {
   const Machine::Lock lock;
   std::int32_t order = 0;
+  std::uint64_t columns = 0;
+  if (attr == CUBLASLT_MATRIX_LAYOUT_COLS) {
+    if (!machine().owns(matLayout, kLayout) || !taken(columns, buf, sizeInBytes) || columns < 1) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    matLayout->layout.columns = static_cast<std::int64_t>(columns);
+    return CUBLAS_STATUS_SUCCESS;
+  }
   if (!machine().owns(matLayout, kLayout) || !taken(order, buf, sizeInBytes)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -309,8 +317,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
       std::all_of(std::begin(preference->alignments), std::end(preference->alignments),
                   [](std::uint32_t alignment) { return alignment >= kOperandAlignment; });
   if (!enough) return CUBLAS_STATUS_NOT_SUPPORTED;
+  ++machine().suggestions;
   for (const int parts : kPartsOfAlgorithms) {
     const std::size_t bytes = workspace_of(product, parts);
+    if (parts > product.depth()) continue;
     if (bytes > preference->workspace_bytes || *returnAlgoCount == requestedAlgoCount) continue;
     cublasLtMatmulHeuristicResult_t& result = heuristicResultsArray[(*returnAlgoCount)++];
     result = {};
@@ -371,6 +381,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
   if (algorithm.mark != kMark || algorithm.product != digest(product) ||
       workspaceSizeInBytes < algorithm.workspace_bytes) {
     return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (static_cast<std::int64_t>(algorithm.parts) > product.depth()) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   Operands with{
       *static_cast<const float*>(alpha), *static_cast<const float*>(beta), A, B, C, D, nullptr,

@@ -65,7 +65,8 @@ void forget_products() {
 
 ProductCounts product_counts() {
   const Machine::Lock lock;
-  return {product_runs, first_operands.size(), beside_collectives, beside_gathers};
+  return {product_runs, first_operands.size(), beside_collectives, beside_gathers,
+          machine().suggestions};
 }
 
 void multiply(const Product& product, const Operands& operands, int parts, bool rounds) {
