@@ -283,7 +283,8 @@ class RunThreads::WaitNote {
   bool noted_ = false;
 };
 
-void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& waiting) {
+void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& waiting,
+                      Seconds awake) {
   EXPECTS(!directed(), "directed threads wait at monitors only");
   using Time = std::chrono::duration<double>;
   const Time slice = slice_of(deadline_);
@@ -302,7 +303,7 @@ void RunThreads::poll(const std::function<bool()>& ready, const DescribeWait& wa
       rethrow();
     }
     // Yielding, not pausing: whom we wait for may need this core, whatever process it is in.
-    if (waited < 4 * kAwake) {
+    if (waited < Time(awake.in(kSecond))) {
       std::this_thread::yield();
     } else {
       if (!asleep) asleep.emplace(*this);

@@ -105,7 +105,9 @@ class RunThreads {
   /// For events without a monitor, such as messages of other processes: polls `ready()` with
   /// increasing back-off. Throws when the run stops or the deadline passes; `waiting` as in
   /// Monitor::await, but other threads may call it meanwhile to report what every member was doing.
-  void poll(const std::function<bool()>& ready, const DescribeWait& waiting = {});
+  /// Until `awake` has passed it yields and does not sleep, so that it returns at once.
+  void poll(const std::function<bool()>& ready, const DescribeWait& waiting = {},
+            Seconds awake = Seconds{200e-6});
 
  private:
   friend class Monitor;

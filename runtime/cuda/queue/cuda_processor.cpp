@@ -268,12 +268,13 @@ std::string CudaProcessor::unfinished() const {
   return "the GPU has not finished " + text;
 }
 
-void CudaProcessor::await_event(cudaEvent_t event) {
+void CudaProcessor::await_event(cudaEvent_t event, Seconds awake) {
   const auto over = [&] {
     watch_();
     return has_passed(event);
   };
-  run_threads_.poll(over, [&] { return unfinished(); });
+  run_threads_.poll(
+      over, [&] { return unfinished(); }, awake);
 }
 
 void CudaProcessor::end_step(StepTimes* times, void* into) {

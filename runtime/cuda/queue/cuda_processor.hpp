@@ -121,7 +121,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   void begin_times(bool follows_timed);
   void await_step_before();
   /// Waits within the deadline of the run.
-  void await_event(cudaEvent_t event);
+  void await_event(cudaEvent_t event, Seconds awake = Seconds{200e-6});
   [[nodiscard]] std::string unfinished() const;
 
   RunThreads& run_threads_;

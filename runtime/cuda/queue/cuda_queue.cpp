@@ -185,7 +185,9 @@ void CudaKernels::download(const void* from, void* to, std::int64_t bytes) {
                         cudaMemcpyDeviceToHost, stream()),
         "copy from the GPU");
   check(cudaEventRecord(downloaded_.get(), stream()), "record an event");
-  processor_.await_event(downloaded_.get());
+  // The GPU has nothing to do from its end on until the host goes on: no nap that it might outlast.
+  constexpr Seconds kAwake{5e-3};
+  processor_.await_event(downloaded_.get(), kAwake);
   std::memcpy(to, downloads_->as<void>(), static_cast<std::size_t>(bytes));
 }
 
