@@ -55,6 +55,7 @@ Framework own_runtime() {
   f.experts_take_tp = f.splits_experts_as_mlp = true;  // runtime/model/chunk_experts.cpp
   f.experts_need_sequence_parallel = false;
   f.saves_expert_output = f.balances_experts = false;
+  f.product_per_expert = true;
   f.expert_parallel = true;
   f.fixed_blocks = true;
   f.loss_rows = 1024;

@@ -202,8 +202,9 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   const bool recomputes = stage.recomputed.total() + stage.selective.total() > 0;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool replayed) {
     const Framework& framework = cost_model_.framework();
-    const HostShares shares =
-        host_shares(plan_, layer.experts > 0, replayed && framework.replays_passes);
+    // A pass that waits for the router's counts is not replayed.
+    const bool repeats = replayed && framework.replays_passes && stage.layers.moe == 0;
+    const HostShares shares = host_shares(plan_, layer.experts > 0, repeats);
     const double experts =
         layer.experts > 0
             ? layer.with_experts * share *

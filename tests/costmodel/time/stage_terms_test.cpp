@@ -241,9 +241,10 @@ TEST_CASE("the host waits of passes that become CUDA graphs vanish, unless they 
   TermCase c("echelon");
   c.calibration.host_layer_forward = 40_ms;  // far longer than a layer's kernels
   c.calibration.host_layer_backward = 60_ms;
-  const auto host_of = [&](const ParallelPlan& plan, double recomputed = 0, double selective = 0) {
+  const auto host_of = [&](const ParallelPlan& plan, double recomputed = 0, double selective = 0,
+                           int experts = 0) {
     return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
-      Stage stage{.index = 0, .layers = {1, 0}};
+      Stage stage{.index = 0, .layers = {1, experts}};
       stage.recomputed.dense = static_cast<int>(recomputed);
       stage.selective.dense = static_cast<int>(selective);
       return model.times(stage).host;
@@ -256,6 +257,7 @@ TEST_CASE("the host waits of passes that become CUDA graphs vanish, unless they 
   CHECK(host_of(alone, 0, 1) > 40_ms);
   CHECK(host_of(alone, 0, 1) < 62_ms);
   CHECK(host_of(alone, 1) > 80_ms);
+  CHECK(host_of(alone, 0, 0, 1) > 160_ms);  // a layer waits for the rows of its experts
   c.framework = find_framework("torchtitan").value();
   CHECK(host_of(alone) > 80_ms);
 }
