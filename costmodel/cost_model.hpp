@@ -146,8 +146,17 @@ struct OffloadableTensor {
   Bytes bytes;
 };
 
-/// One layer of one kind: times and bytes per microbatch on one rank.
+/// One layer, or the mean of layers that differ in their mixer: times and bytes per microbatch on
+/// one rank.
 struct LayerCosts {
+  /// Of one layer of each mixer: what a buffer for one layer has to hold.
+  struct OfMixer {
+    Bytes saved, freed_selective;
+    std::array<Bytes, kRecomputeModules.size()> freed{};
+    double parameters = 0;  ///< with routed experts
+    double shapes = 0;      ///< … of which one of each shape: experts are alike
+  };
+  std::vector<OfMixer> of_mixers{};
   PassCosts forward, backward;
   /// More of dispatch and combine that is exposed where a pass runs alone (overlap_ep), else none.
   Seconds alone_forward, alone_backward;
@@ -177,6 +186,10 @@ struct LayerCosts {
 /// for moe, which holds moe_act and shared_experts.
 [[nodiscard]] RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
                                             RecomputeModules modules);
+
+/// What it frees of the layer of which it frees most.
+[[nodiscard]] Bytes most_freed(const LayerCosts& layer, const Framework& framework,
+                               RecomputeModules modules);
 
 /// Bytes that a layer's modules move to the host, of tensors that recomputing `dropped` leaves.
 [[nodiscard]] Bytes offloaded_bytes(const LayerCosts& layer, OffloadModules modules,

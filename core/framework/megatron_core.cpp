@@ -80,6 +80,33 @@ constexpr std::array kMegatronCoreRules = {
                   "overlap of expert communication with the allgather dispatcher",
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py, "
                   "overlap_moe_expert_parallel_comm"},
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) { return p.overlap_ep && m.ssm.layers > 0; },
+        "overlap of expert communication in a model with state spaces",
+        "Megatron-LM d98e8a64, megatron/core/pipeline_parallel/combined_1f1b.py:381: "
+        "HybridModel has no build_schedule_plan"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.overlap_ep && m.prediction_modules > 1;
+                  },
+                  "overlap of expert communication with more than one prediction module",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3042"},
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) {
+          return p.cp > 1 && p.cp_comm == CpComm::ring &&
+                 (m.windowed_layers > 0 || m.attention_sinks);
+        },
+        "context parallelism by p2p with windowed attention or attention sinks: a2a alone",
+        "TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/"
+        "context_parallel.py:5057"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.overlap_shared && m.moe.latent_hidden > 0;
+                  },
+                  "shared experts beside the exchange of experts on a latent",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/moe/moe_layer.py:478"},
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.overlap_shared &&

@@ -12,6 +12,7 @@ std::string_view name_of(RemarkKind kind) {
 
 std::vector<std::string_view> graphed_parts(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<std::string_view> parts = {"attn"};
+  if (model.ssm.layers > 0) parts.emplace_back("mamba");
   if (model.moe_layers() < model.layers && !plan.overlap_ep) parts.emplace_back("mlp");
   if (model.moe.experts > 0) parts.insert(parts.end(), {"moe_router", "moe_preprocess"});
   return parts;

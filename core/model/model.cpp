@@ -225,7 +225,7 @@ std::int64_t ModelSpec::active_parameters() const {
 }
 
 Flops ModelSpec::flops_per_token(double span) const {
-  const TokenMixer before_mlp = mlp_only_layers > 0 ? TokenMixer::none : TokenMixer::attention;
+  const TokenMixer before_mlp = mixer_before_mlp();
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = expert_layers();
   const int with_mlp = mlp_only_layers > 0 ? mlp_only_layers : layers;

@@ -63,6 +63,7 @@ struct GpuFacts {
   int memory_bits = 0;    ///< width of the memory bus
   Bytes context;          ///< used before any allocation: context, kernels, cuBLASLt
   Bytes communicator;     ///< upper bound for one more NCCL communicator; 0: none was created
+  Bytes peer;             ///< … for each peer more, once it has exchanged parts
   Bytes attention_parts;  ///< Calibration::attention_parts
   bool attention_deterministic = false;  ///< ECHELON_DETERMINISTIC=1 while it was measured
   int driver = 0, runtime = 0, cublas = 0, nccl = 0;

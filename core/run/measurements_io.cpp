@@ -18,6 +18,7 @@ Json json_of(const GpuFacts& gpu) {
           {"memory_bits", gpu.memory_bits},
           {"context_bytes", gpu.context.in(kByte)},
           {"communicator_bytes", gpu.communicator.in(kByte)},
+          {"peer_bytes", gpu.peer.in(kByte)},
           {"attention_parts_bytes", gpu.attention_parts.in(kByte)},
           {"attention_deterministic", gpu.attention_deterministic},
           {"driver", gpu.driver},
@@ -45,6 +46,7 @@ Result<GpuFacts> read_gpu_facts(const Json& json, std::string_view where) {
   gpu.memory_bits = static_cast<int>(in.integer("memory_bits", 0, 1'000'000));
   gpu.context = Bytes{in.number("context_bytes", 0, kMaxBytes)};
   gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMaxBytes)};
+  gpu.peer = Bytes{in.number("peer_bytes", 0, kMaxBytes)};
   gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMaxBytes)};
   gpu.attention_deterministic = in.boolean_or("attention_deterministic", false);
   gpu.driver = version("driver");

@@ -79,6 +79,7 @@ struct Calibration {
   /// before it runs out of memory. No part of what a plan needs.
   Bytes nvidia_smi_cache;
   Bytes nccl_per_communicator;
+  Bytes nccl_per_peer;  ///< more of one that exchanges parts, for a peer behind an NVSwitch
   Bytes gemm_workspace;
   Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
                           ///< 0: it needs nothing

@@ -52,6 +52,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"context", &C::context, "MiB", 0, 1e6},
     {"nvidia_smi_cache", &C::nvidia_smi_cache, "MiB", 0, 1e6},
     {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
+    {"nccl_per_peer", &C::nccl_per_peer, "MiB", 0, 1e6},
     {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
     {"attention_parts", &C::attention_parts, "MiB", 0, 1e6},
     {"attention_deterministic", &C::attention_deterministic, "ratio", 0, 1},

@@ -149,7 +149,7 @@ double StageModel::logits_in_flight(const Stage& stage) const {
 /// Buffers of ZeRO's gathers and reductions.
 Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const {
   const double all = p.replicated + p.experts;
-  const double unit = std::max(costs_.dense.parameters, costs_.moe.parameters + costs_.moe.experts);
+  const double unit = largest_layer_;
   switch (plan_.zero) {
     case 1:
       if (!splits_states()) return Bytes{};
@@ -223,10 +223,10 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
                .communication = pending};
   Moving loss = layer;
   if (again.total() > 0) {
-    layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
+    layer.workspace += again.moe > 0 ? moe_saved_ : dense_saved_;
   } else if (stage.selective.total() > 0 && !framework.recompute_modules.empty()) {
-    layer.workspace += std::max(stage.selective.dense > 0 ? dense_part_.freed : Bytes{},
-                                stage.selective.moe > 0 ? moe_part_.freed : Bytes{});
+    layer.workspace += std::max(stage.selective.dense > 0 ? dense_freed_ : Bytes{},
+                                stage.selective.moe > 0 ? moe_freed_ : Bytes{});
   }
   if (last(stage)) {
     layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
@@ -272,8 +272,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   out.activations = moving.activations;
   out.workspace = moving.workspace + c_.gemm_workspace + graphs(stage);
   if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0) {
-    const LayerCosts& widest = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
-    out.workspace += Bytes{2 * (widest.parameters + widest.experts)};
+    out.workspace += Bytes{2 * (stage.layers.moe > 0 ? moe_shapes_ : dense_shapes_)};
   }
   out.communication = moving.communication + nccl_;
   out.context = c_.context;

@@ -112,8 +112,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
   router.wide = true;
   list.push(router);
-  if (moe.latent_hidden > 0) {
-    list.push(gemm("latent_down", own, inner.h, s.h, s.kept * own * s.h, s.e));
+  if (moe.latent_hidden > 0) {  // in 16 bits its input is the router's
+    const double kept = s.kept == s.e ? 0 : s.kept * own * s.h;
+    list.push(gemm("latent_down", own, inner.h, s.h, kept, s.e));
   }
   const std::size_t first = list.view().size();
   // Kept: fp32 logits and probabilities and the map of chosen experts; for each row its

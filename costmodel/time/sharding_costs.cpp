@@ -224,7 +224,17 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
   const double sequence =
       static_cast<double>(sharding.microbatch) * context.job.sequence / sharding.cp;
   const double width = activation_width(context.job.precision.compute);
-  return {.forward = sums.forward,
+  const auto modules = modules_of(list, sums);
+  const double parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer);
+  const double experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0;
+  LayerCosts::OfMixer own{
+      .saved = list.saved(Recompute::none),
+      .freed_selective = list.saved(Recompute::none) - list.saved(Recompute::selective),
+      .parameters = parameters + experts,
+      .shapes = parameters + (has_experts ? experts * sharding.ep / model.moe.experts : 0.0)};
+  for (std::size_t i = 0; i < own.freed.size(); ++i) own.freed[i] = modules[i].freed;
+  return {.of_mixers = {own},
+          .forward = sums.forward,
           .backward = sums.backward,
           .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
           .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
@@ -232,7 +242,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
-          .modules = modules_of(list, sums),
+          .modules = modules,
           .offloadable = offloadable_of(list),
           .transient = list.transient(),
           .weight_inputs = later.always,
@@ -241,8 +251,8 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
                                       model.hidden
                                 : 0.0},
-          .parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer),
-          .experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0,
+          .parameters = parameters,
+          .experts = experts,
           .launches = model.mlp_only_layers > 0 ? 0.5 : 1.0,
           .with_experts = has_experts ? 1.0 : 0.0};
 }
@@ -271,6 +281,7 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
     tensor.bytes *= share;
     mean.offloadable.push_back(tensor);
   }
+  mean.of_mixers.insert(mean.of_mixers.end(), of.of_mixers.begin(), of.of_mixers.end());
   mean.transient = std::max(mean.transient, of.transient);
   for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::launches,
                            &LayerCosts::with_experts}) {
@@ -354,7 +365,8 @@ Seconds CostModel::exchange_time(LayerSharding sharding) const {
   static_cast<LayerSharding&>(plan) = sharding;
   OperatorContext context{{}, {}, {}, sharding, model_.moe, 0, job_, calibration_, framework_};
   context.links[Axis::ep] = links(ProcessGrid(plan).group(Axis::ep));
-  const OperatorList list = layer_operators(model_, job_, framework_, sharding, LayerKind::moe);
+  const OperatorList list = layer_operators(model_, job_, framework_, sharding, LayerKind::moe,
+                                            model_.mixer_before_mlp());
   Seconds sum;
   for (const Operator& op : list.view()) {
     if (op.axis != Axis::ep) continue;

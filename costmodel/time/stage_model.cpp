@@ -78,6 +78,17 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
   follow_policy();
+  const auto measure = [&](const LayerCosts& layer, Bytes& saved, double& shapes) {
+    for (const LayerCosts::OfMixer& each : layer.of_mixers) {
+      saved = std::max(saved, each.saved);
+      // Layers of one part have nothing in common, others their MLP.
+      shapes = cost_model.model().mlp_only_layers > 0 ? shapes + each.shapes
+                                                      : std::max(shapes, each.shapes);
+      largest_layer_ = std::max(largest_layer_, each.parameters);
+    }
+  };
+  measure(costs.dense, dense_saved_, dense_shapes_);
+  measure(costs.moe, moe_saved_, moe_shapes_);
   int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks * copies_ > 1) + (plan.pp > 1) +
                       (plan.ep > 1) + (expert_dp_ > 1);
   if (cost_model.framework().kernels == KernelLibrary::own) {
@@ -85,16 +96,41 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
     communicators = (plan.gpus() > 1) + (plan.tp > 1) + (plan.cp > 1) + (plan.ep > 1) +
                     2 * (plan.pp > 1) + (shards && plan.zero > 0) + (shards && plan.zero == 3);
   }
-  nccl_ = communicators * c_.nccl_per_communicator;
+  nccl_ = communicators * c_.nccl_per_communicator + exchange_buffers(grid);
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
   }
+}
+
+/// NCCL's buffers of a group of n ranks that exchange parts (all_to_all: experts by NCCL's own
+/// sends, heads of context-parallel ranks), R of them behind one NVSwitch:
+///
+///   min(R − 1, 7) · nccl_per_peer
+///
+/// A receiver has LL, LL128 and Simple buffers for each of a peer's channels; among more peers NCCL
+/// gives each fewer channels. Elsewhere buffers are the host's (PCIe) or shared by all peers
+/// (networks). Source: NCCL src/transport/p2p.cc (recvSize) and net.cc, src/graph/paths.cc
+/// (p2pnChannelsPerPeer is halved until all peers fit). Checked by:
+/// tests/costmodel/memory/exchange_memory_test.cpp.
+Bytes StageModel::exchange_buffers(const ProcessGrid& grid) const {
+  if (cost_model_.cluster().node().interconnect != "nvswitch") return {};
+  constexpr int kMostPeers = 7;
+  const auto buffers = [&](Axis axis) {
+    const int peers = cost_model_.links(grid.group(axis)).ranks_per_domain - 1;
+    return std::min(peers, kMostPeers) * c_.nccl_per_peer;
+  };
+  Bytes all;
+  if (plan_.ep > 1 && plan_.dispatcher == Dispatcher::alltoall) all += buffers(Axis::ep);
+  if (plan_.cp > 1 && plan_.cp_comm == CpComm::all_to_all) all += buffers(Axis::cp);
+  return all;
 }
 
 void StageModel::follow_policy() {
   const Framework& framework = cost_model_.framework();
   dense_part_ = selective_part(costs_.dense, framework, plan_.recompute_modules);
   moe_part_ = selective_part(costs_.moe, framework, plan_.recompute_modules);
+  dense_freed_ = most_freed(costs_.dense, framework, plan_.recompute_modules);
+  moe_freed_ = most_freed(costs_.moe, framework, plan_.recompute_modules);
   if (plan_.offload_modules.empty()) return;
   const RecomputeModules dropped = disjoint_parts(plan_.recompute_modules);
   const auto copies = [&](const LayerCosts& layer) {

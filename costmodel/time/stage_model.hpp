@@ -92,6 +92,7 @@ class StageModel : public PipelineModel {
   struct CopyWaits {
     Seconds forward, backward;
   };
+  [[nodiscard]] Bytes exchange_buffers(const ProcessGrid& grid) const;
   [[nodiscard]] CopyWaits copy_waits(Bytes copied, Seconds forward, Seconds backward) const;
   [[nodiscard]] Bytes copies_on_device(const Stage& stage) const;
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
@@ -165,7 +166,11 @@ class StageModel : public PipelineModel {
   Seconds host_ring_step_, host_network_step_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
-  RecomputedPart dense_part_, moe_part_;  ///< of layers recomputed selectively
+  RecomputedPart dense_part_, moe_part_;      ///< of layers recomputed selectively
+  Bytes dense_freed_, moe_freed_;             ///< … of the layer that this frees most of
+  Bytes dense_saved_, moe_saved_;             ///< of the layer that saves most
+  double largest_layer_ = 0;                  ///< parameters
+  double dense_shapes_ = 0, moe_shapes_ = 0;  ///< parameters of all shapes, each once
   HostCopies dense_copies_, moe_copies_;
   BytesPerSecond host_link_;  ///< of one GPU, one direction, where activations are offloaded
   BytesPerSecond memory_rate_;

@@ -27,20 +27,26 @@ class LongestStage {
           *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end()) / layers_;
     }
     const bool experts = axis == Axis::ep || axis == Axis::etp;
-    const double passes = microbatches_ * (experts ? moe_layers() : layers_);
+    const ModelSpec& model = request_.model;
     std::vector<Traffic> out;
-    const OperatorList operators =
-        layer_operators(request_.model, request_.job, request_.framework, sharding_of(plan_),
-                        experts ? LayerKind::moe : kind_);
-    for (const Operator& op : operators.view()) {
-      if (op.axis != axis) continue;
-      const auto add = [&](CollectiveKind kind, double times) {
-        if (kind != CollectiveKind::none) out.push_back({kind, times * passes, op.payload});
-      };
-      const bool repeated = plan_.recompute == Recompute::selective &&
-                            op.repeated_by.intersects(disjoint_parts(plan_.recompute_modules));
-      add(op.forward_collective, 1 + (repeated ? 1 : again));
-      add(op.backward_collective, 1);
+    for (const TokenMixer mixer : kTokenMixers) {
+      const double share = static_cast<double>(model.layers_with(mixer)) / model.layers;
+      const bool has_experts = model.mlp_only_layers == 0 || mixer == TokenMixer::none;
+      if (share == 0 || (experts && !has_experts)) continue;
+      const double passes = share * microbatches_ * (experts ? moe_layers() : layers_);
+      const OperatorList operators =
+          layer_operators(model, request_.job, request_.framework, sharding_of(plan_),
+                          experts ? LayerKind::moe : kind_, mixer);
+      for (const Operator& op : operators.view()) {
+        if (op.axis != axis) continue;
+        const auto add = [&](CollectiveKind kind, double times) {
+          if (kind != CollectiveKind::none) out.push_back({kind, times * passes, op.payload});
+        };
+        const bool repeated = plan_.recompute == Recompute::selective &&
+                              op.repeated_by.intersects(disjoint_parts(plan_.recompute_modules));
+        add(op.forward_collective, 1 + (repeated ? 1 : again));
+        add(op.backward_collective, 1);
+      }
     }
     return out;
   }
@@ -63,7 +69,8 @@ class LongestStage {
   }
 
  private:
-  /// Layers of the stage that have experts, as many as the model has on average.
+  /// Layers of the stage whose costs are those of layers with experts, as many as the model has on
+  /// average.
   [[nodiscard]] double moe_layers() const {
     return layers_ * (static_cast<double>(request_.model.moe_layers()) / request_.model.layers);
   }

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -366,9 +367,18 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
 
 Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                        const ParallelPlan& p) {
-  if (p.ep == 1 || offers_dispatcher(framework, cluster, p.dispatcher)) return {};
+  if (p.ep == 1 || (offers_dispatcher(framework, cluster, p.dispatcher) &&
+                    takes_ranks(p.dispatcher, p.ep * p.etp))) {
+    return {};
+  }
   if (!framework.offers(p.dispatcher)) {
     return lacks_of(framework, fmt::format("token dispatcher {}", name_of(p.dispatcher)));
+  }
+  if (offers_dispatcher(framework, cluster, p.dispatcher)) {
+    return Rejection{contradictory,
+                     fmt::format("deepep among {} ranks (ep x etp): it knows 2, 4, 8, 16, 24, 32, "
+                                 "48, 64, 96, 128, 144 and 160",
+                                 p.ep * p.etp)};
   }
   return Rejection{contradictory,
                    fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
@@ -684,6 +694,11 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
   constexpr double kHopper = 9;
   return cluster.gpu().compute_capability >= kHopper &&
          cluster.node().interconnect.starts_with("nv");
+}
+
+bool takes_ranks(Dispatcher dispatcher, int ranks) {
+  constexpr std::array kDeepEp = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160};
+  return dispatcher != Dispatcher::deepep || std::ranges::count(kDeepEp, ranks) > 0;
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {

@@ -77,6 +77,11 @@ struct Rejection {
 [[nodiscard]] bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                                      Dispatcher dispatcher);
 
+/// Whether the dispatcher exchanges among so many ranks, ep x etp: DeepEP has a configuration for
+/// some numbers alone. Source: DeepEP dd758ca, deep_ep/buffers/legacy.py, get_dispatch_config,
+/// which Megatron-LM d98e8a64 asks (moe/fused_a2a.py, get_buffer).
+[[nodiscard]] bool takes_ranks(Dispatcher dispatcher, int ranks);
+
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
 

@@ -240,6 +240,8 @@ class GpuFit {
     if (gpu_.communicator > Bytes{}) {
       keep("nccl_per_communicator", gpu_.communicator.in(1_MiB),
            "cudaMemGetInfo before and after a communicator's first collective");
+      keep("nccl_per_peer", gpu_.peer.in(1_MiB),
+           "cudaMemGetInfo before and after its first exchange of parts, by its other members");
     }
   }
 

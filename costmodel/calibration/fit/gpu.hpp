@@ -23,7 +23,7 @@ namespace echelon {
 ///   step_fixed                    a line through empty steps. host_instruction stays: the host
 ///                                 runs ahead of GPUs
 ///   link_efficiency, collective_base, intra_hop, switch_base   collectives_fit.hpp
-///   context, nccl_per_communicator  memory that CUDA held in addition to our own
+///   context, nccl_per_communicator, nccl_per_peer  memory that CUDA held in addition to our own
 ///
 /// `measured.gpu` must be set. Checked by: tests/costmodel/calibration/gpu_fit_test.cpp (known
 /// rates are recovered).

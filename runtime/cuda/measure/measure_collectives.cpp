@@ -45,9 +45,16 @@ class MeasuredEnd {
         static_cast<void>(time(what, size, 0, 1));
     }
     held_ = memory_of_device().used - before - Bytes{static_cast<double>(bytes)};
+    others.barrier();  // an exchange needs memory of the receivers
+    const Bytes collectives = memory_of_device().used;
+    static_cast<void>(time("all_to_all", bytes, 0, 1));
+    exchanges_ = memory_of_device().used - collectives;
   }
 
   [[nodiscard]] Bytes held() const { return std::max(Bytes{}, held_); }
+  [[nodiscard]] Bytes of_a_peer() const {
+    return std::max(Bytes{}, exchanges_) / (communicator_->size() - 1);
+  }
   /// Device time of this many in a row. Waits like run threads: a failure elsewhere ends
   /// it.
   [[nodiscard]] Seconds time(std::string_view what, std::int64_t bytes, int distance, int runs) {
@@ -75,6 +82,11 @@ class MeasuredEnd {
       communicator_->all_gather(data + rank_ * part, data, part, Element::bf16);
     } else if (what == "reduce_scatter") {
       communicator_->reduce_scatter(data, data + rank_ * part, part, Element::bf16);
+    } else if (what == "all_to_all") {  // from the first half to the second
+      const std::int64_t sent = all / 2 / communicator_->size();
+      const std::vector<std::int64_t> parts(static_cast<std::size_t>(communicator_->size()), sent);
+      communicator_->all_to_all(data, parts, data + sent * communicator_->size(), parts,
+                                Element::bf16);
     } else if (rank_ == 0) {
       communicator_->send(data, all, Element::bf16, distance);
     } else if (rank_ == distance) {
@@ -90,6 +102,7 @@ class MeasuredEnd {
   std::optional<DeviceBuffer> buffer_;
   std::optional<EventTimer> timer_;
   Bytes held_;
+  Bytes exchanges_;
 };
 
 /// One of the members; rank 0 decides the number of repetitions and keeps the times.
@@ -169,6 +182,7 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
       {
         const std::lock_guard lock(writing);
         facts.communicator = std::max(facts.communicator, gpu.held());
+        facts.peer = std::max(facts.peer, gpu.of_a_peer());
       }
       for (const std::int64_t bytes : sizes.collectives) {
         for (const char* what : kAmongAll) {

@@ -277,6 +277,9 @@ TEST_CASE("graphs of layers hold the parts that the model has, without the MLP b
   plan.ep = 8;
   plan.overlap_ep = true;
   CHECK(graphed_parts(model, plan) == Parts{"attn", "moe_router", "moe_preprocess"});
+  model.ssm.layers = 2;
+  CHECK(graphed_parts(model, plan) == Parts{"attn", "mamba", "moe_router", "moe_preprocess"});
+  model.ssm.layers = 0;
   plan.cuda_graphs = CudaGraphs::layers;
   CHECK(said(RemarkKind::needs, plan, model).find("Transformer Engine 2.10") != std::string::npos);
 }

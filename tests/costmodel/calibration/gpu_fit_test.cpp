@@ -25,6 +25,7 @@ GpuFacts four_gpus() {
   gpu.clock_mhz = 1980;
   gpu.context = 700_MiB;
   gpu.communicator = 90_MiB;
+  gpu.peer = 250_MiB;
   gpu.attention_parts = 256_MiB;
   gpu.attention_deterministic = true;
   gpu.nccl = 22809;
@@ -174,6 +175,7 @@ TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.1));
   CHECK(found.context == 700_MiB);
   CHECK(found.nccl_per_communicator == 90_MiB);
+  CHECK(found.nccl_per_peer == 250_MiB);
   CHECK(found.attention_parts == 256_MiB);
   CHECK(found.attention_deterministic == 1);
   CHECK(found.host_instruction == prior.host_instruction);

@@ -224,6 +224,19 @@ TEST_CASE("dispatch and combine go by the plan's dispatcher") {
   CHECK(once < Seconds{values * 8 / 2 / 50e9});
 }
 
+TEST_CASE("the exchange of layers that are an MLP alone has its price") {
+  Mixture s = mixture("nemotron-3-nano-30b-a3b");
+  LayerSharding sharding{.microbatch = 1, .ep = 16};
+  const auto exchange = [&](Dispatcher dispatcher) {
+    sharding.dispatcher = dispatcher;
+    return s.cost_model().exchange_time(sharding);
+  };
+  const LayerCosts mean = s.cost_model().sharding_costs(sharding).moe;
+  const Seconds exposed = mean.forward.exposed[Axis::ep] + mean.backward.exposed[Axis::ep];
+  CHECK(exchange(Dispatcher::alltoall) * (23.0 / 52) / exposed == Approx(1));
+  CHECK(exchange(Dispatcher::deepep) < exchange(Dispatcher::alltoall));
+}
+
 TEST_CASE("a framework that dispatches in fp8 sends half of it there, and all of it back") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16, .dispatcher = Dispatcher::deepep};

@@ -162,6 +162,28 @@ TEST_CASE("recomputed modules free and repeat what the layers that have them hol
         Approx(12.0 / 48));
 }
 
+TEST_CASE("a buffer for a recomputed layer holds the largest layer, not the mean") {
+  const LayerCosts mean = hybrid_costs(nano()).moe;
+  const Framework megatron = find_framework("megatron-core").value();
+  REQUIRE(mean.of_mixers.size() == 3);
+  Bytes sum;
+  Bytes most;
+  for (const LayerCosts::OfMixer& each : mean.of_mixers) most = std::max(most, each.saved);
+  for (const auto& [mixer, layers] : {std::pair{TokenMixer::attention, 6},
+                                      {TokenMixer::state_space, 23},
+                                      {TokenMixer::none, 23}}) {
+    sum += layers / 52.0 * hybrid_layer(nano(), mixer).saved(Recompute::none);
+  }
+  CHECK(mean.saved / sum == Approx(1));
+  CHECK(most / hybrid_layer(nano(), TokenMixer::none).saved(Recompute::none) == Approx(1));
+  // Of 52 layers 23 have experts, all of which one layer recomputes.
+  const RecomputeModules moe{RecomputeModule::moe};
+  CHECK(most_freed(mean, megatron, moe) / selective_part(mean, megatron, moe).freed ==
+        Approx(52.0 / 23));
+  const LayerCosts alike = hybrid_costs(*load_model("mixtral-8x7b")).moe;
+  CHECK(most_freed(alike, megatron, moe) == selective_part(alike, megatron, moe).freed);
+}
+
 TEST_CASE("layers of one part take half of a layer's launches, and experts those that have them") {
   const LayerCosts mean = hybrid_costs(nano()).moe;
   CHECK(mean.launches == Approx(0.5));
@@ -176,6 +198,7 @@ TEST_CASE("experts on a latent compute and send its width") {
   const OperatorList list = hybrid_layer(super, TokenMixer::none, {.microbatch = 1, .ep = 8});
   const Operator down = hybrid_operator(list, "latent_down");
   CHECK(down.m == 8192);
+  CHECK(down.saved == Bytes{});  // what the router keeps
   CHECK(down.k == 4096);
   CHECK(down.n == 1024);
   CHECK(hybrid_operator(list, "latent_up").n == 4096);

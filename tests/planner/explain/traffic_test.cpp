@@ -34,6 +34,29 @@ TEST_CASE("axes of degree 1 have no traffic") {
   CHECK_FALSE(traffic_of(request, candidate.plan, Axis::tp).empty());
 }
 
+TEST_CASE("layers of one part send what those that have the part send") {
+  PlanRequest request = request_for("nemotron-3-nano-30b-a3b", "dgx-h100", 16);
+  request.constraints.pin<&ParallelPlan::ep>(8);
+  const Candidate candidate = priced(request, 2, 1);
+  const auto sent = [&](Axis axis) {
+    double bytes = 0;
+    for (const Traffic& each : traffic_of(request, candidate.plan, axis)) {
+      bytes += each.times * each.payload.in(kByte);
+    }
+    return bytes;
+  };
+  const ParallelPlan& plan = candidate.plan;
+  const auto microbatches =
+      static_cast<double>(request.job.global_batch / (std::int64_t{plan.dp} * plan.microbatch));
+  const double tokens = static_cast<double>(plan.microbatch) * request.job.sequence;
+  // 23 layers with experts dispatch and combine, forward and backward, 6 rows of 2,688 values.
+  CHECK(sent(Axis::ep) == Approx(microbatches * 23 * 4 * 2 * tokens / 2 * 6 * 2688));
+  // 52 layers gather and reduce once each way; the saved half is gathered again.
+  const double whole = 2 * tokens * 2688;
+  CHECK(sent(Axis::tp) > microbatches * 29 * 5 * whole);
+  CHECK(sent(Axis::tp) <= microbatches * 52 * 5 * whole);
+}
+
 TEST_CASE("the traffic of groups equals that of the explanation") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 32);
   const Candidate candidate = priced(request, 2, 4);

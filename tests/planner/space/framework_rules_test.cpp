@@ -136,6 +136,66 @@ TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism
   CHECK(with(1, 2).find("tensor or pipeline parallelism") != std::string::npos);
 }
 
+TEST_CASE("Megatron-Core overlaps the experts' exchange in GPT models alone") {
+  const auto with = [](const char* model, int modules = 0) {
+    PlanRequest r = request_for(model, "dgx-h100", 64);
+    r.model.prediction_modules = modules;
+    ParallelPlan plan = degrees(1, 1, 8, 1, 1);
+    plan.dp = plan.shard_group = 64;
+    plan.overlap_ep = true;
+    plan.layers_per_stage = {r.model.layers};
+    plan.recompute_layers = {0};
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return rejection ? rejection->detail : "";
+  };
+  CHECK(with("nemotron-3-nano-30b-a3b").find("combined_1f1b.py:381") != std::string::npos);
+  CHECK(with("qwen3-next-80b-a3b") == "");
+  CHECK(with("deepseek-v3", 1) == "");
+  CHECK(with("deepseek-v3", 2).find("more than one prediction module") != std::string::npos);
+  ParallelPlan beside = degrees(1, 1, 8, 1, 1);
+  beside.overlap_shared = true;
+  CHECK(refused("nemotron-3-nano-30b-a3b", "megatron-core", beside) == "");
+  CHECK(refused("nemotron-3-super-120b-a12b", "megatron-core", beside).find("moe_layer.py:478") !=
+        std::string::npos);
+}
+
+TEST_CASE("windows and sinks go through context parallelism by all-to-all alone") {
+  ParallelPlan plan = degrees(1, 1, 1, 1, 1);
+  plan.cp = 4;
+  const auto with = [&](const char* model, CpComm how) {
+    plan.cp_comm = how;
+    return refused(model, "megatron-core", plan);
+  };
+  CHECK(with("gpt-oss-20b", CpComm::ring).find("context_parallel.py:5057") != std::string::npos);
+  CHECK(with("gpt-oss-20b", CpComm::all_to_all) == "");
+  CHECK(with("mistral-7b", CpComm::ring) != "");
+  CHECK(with("llama3-8b", CpComm::ring) == "");
+}
+
+TEST_CASE("DeepEP exchanges among the numbers of ranks that it has a configuration for") {
+  const auto with = [](int ep, int etp, Dispatcher dispatcher) {
+    ParallelPlan plan = degrees(etp, 1, ep, etp, 1);
+    plan.dispatcher = dispatcher;
+    return refused("qwen3-235b-a22b", "megatron-core", plan);
+  };
+  CHECK(with(16, 1, Dispatcher::deepep) == "");
+  CHECK(with(32, 2, Dispatcher::deepep) == "");
+  CHECK(takes_ranks(Dispatcher::deepep, 144));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 256));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 72));
+  CHECK(takes_ranks(Dispatcher::hybridep, 72));
+  PlanRequest r = request_for("granite-4.0-h-small", "dgx-h100", 144);
+  r.job.global_batch = 144;
+  ParallelPlan plan = degrees(1, 1, 72, 1, 1);
+  plan.dp = plan.shard_group = 144;
+  plan.layers_per_stage = {r.model.layers};
+  plan.recompute_layers = {0};
+  plan.dispatcher = Dispatcher::deepep;
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+  REQUIRE(rejection);
+  CHECK(rejection->detail.find("deepep among 72 ranks") == 0);
+}
+
 TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {
   const auto with = [](const char* model, Dispatcher dispatcher, int etp = 1) {
     ParallelPlan plan = degrees(etp > 1 ? etp : 1, 1, 8, etp, 3);

@@ -110,7 +110,8 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   const ClusterTopology cluster = cluster_of(job, static_cast<std::int64_t>(plan.gpus()));
   const Framework framework = find_framework("echelon").value();
   Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
-  calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator = Bytes{};
+  calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator =
+      calibration.nccl_per_peer = Bytes{};
   const CostModel cost_model(model, job, cluster, framework, calibration);
   const PlanCosts prediction = cost_model.price(plan);
   const Schedule schedule = schedule_of(cost_model, plan, prediction.memory.contents);
