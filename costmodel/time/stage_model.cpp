@@ -102,25 +102,29 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   }
 }
 
-/// NCCL's buffers of a group of n ranks that exchange parts (all_to_all: experts by NCCL's own
-/// sends, heads of context-parallel ranks), R of them behind one NVSwitch:
+/// NCCL's buffers of our own runtime's groups that exchange parts (of experts' rows, or of heads of
+/// context-parallel ranks), R ranks of a group behind one NVSwitch:
 ///
 ///   min(R − 1, 7) · nccl_per_peer
 ///
 /// A receiver has LL, LL128 and Simple buffers for each of a peer's channels; among more peers NCCL
 /// gives each fewer channels. Elsewhere buffers are the host's (PCIe) or shared by all peers
-/// (networks). Source: NCCL src/transport/p2p.cc (recvSize) and net.cc, src/graph/paths.cc
-/// (p2pnChannelsPerPeer is halved until all peers fit). Checked by:
+/// (networks). Other frameworks' exchanges have buffers too, those of DeepEP and HybridEP of other
+/// sizes; none are counted. Source: NCCL src/transport/p2p.cc (recvSize) and net.cc,
+/// src/graph/paths.cc (p2pnChannelsPerPeer is halved until all peers fit). Checked by:
 /// tests/costmodel/memory/exchange_memory_test.cpp.
 Bytes StageModel::exchange_buffers(const ProcessGrid& grid) const {
-  if (cost_model_.cluster().node().interconnect != "nvswitch") return {};
+  if (cost_model_.framework().kernels != KernelLibrary::own ||
+      cost_model_.cluster().node().interconnect != "nvswitch") {
+    return {};
+  }
   constexpr int kMostPeers = 7;
   const auto buffers = [&](Axis axis) {
     const int peers = cost_model_.links(grid.group(axis)).ranks_per_domain - 1;
     return std::min(peers, kMostPeers) * c_.nccl_per_peer;
   };
   Bytes all;
-  if (plan_.ep > 1 && plan_.dispatcher == Dispatcher::alltoall) all += buffers(Axis::ep);
+  if (plan_.ep > 1) all += buffers(Axis::ep);
   if (plan_.cp > 1 && plan_.cp_comm == CpComm::all_to_all) all += buffers(Axis::cp);
   return all;
 }

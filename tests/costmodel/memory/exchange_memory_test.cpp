@@ -7,29 +7,32 @@
 namespace echelon {
 namespace {
 
-/// Of communication on the only stage of Qwen3-30B-A3B on 64 GPUs of the cluster.
-Bytes communication(const char* cluster, int ep, Dispatcher dispatcher, int cp = 1,
-                    CpComm cp_comm = CpComm::ring) {
+/// Of NCCL's buffers for peers on the only stage of Qwen3-30B-A3B on 64 GPUs of the cluster.
+double mebibytes_of_peers(const char* cluster, int ep, int cp = 1, CpComm how = CpComm::all_to_all,
+                          const char* software = "echelon") {
   const ModelSpec model = load_model("qwen3-30b-a3b").value();
   TrainingJob job;
   job.sequence = 4096;
   job.global_batch = 128;
   job.precision = find_precision("bf16").value();
   const ClusterTopology machine = ClusterTopology::load(cluster, 64).value();
-  const Framework framework = find_framework("megatron-core").value();
-  const Calibration calibration = prior_calibration(machine.gpu(), framework).value();
+  const Framework framework = find_framework(software).value();
   ParallelPlan plan;
   plan.cp = cp;
   plan.ep = ep;
   plan.dp = 64 / cp;
   plan.zero = 1;
   plan.shard_group = 64;
-  plan.dispatcher = dispatcher;
-  plan.cp_comm = cp_comm;
-  const CostModel cost_model(model, job, machine, framework, calibration);
-  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(plan));
-  const StageModel stages(cost_model, plan, costs);
-  return stages.memory({.index = 0, .layers = {0, model.layers}}).communication;
+  plan.cp_comm = how;
+  const auto communication = [&](bool without) {
+    Calibration calibration = prior_calibration(machine.gpu(), framework).value();
+    if (without) calibration.nccl_per_peer = Bytes{};
+    const CostModel cost_model(model, job, machine, framework, calibration);
+    const ShardingCosts costs = cost_model.sharding_costs(sharding_of(plan));
+    const StageModel stages(cost_model, plan, costs);
+    return stages.memory({.index = 0, .layers = {0, model.layers}}).communication;
+  };
+  return (communication(false) - communication(true)).in(1_MiB);
 }
 
 /// The workspace of a stage in the middle of Mixtral 8x22B.
@@ -60,20 +63,15 @@ TEST_CASE("TransformerEngine's gradients to be thrown away are one for each shap
 }
 
 TEST_CASE("ranks that exchange parts by NCCL hold buffers for their peers behind the NVSwitch") {
-  const auto more = [](const char* cluster, int ep) {
-    return (communication(cluster, ep, Dispatcher::alltoall) -
-            communication(cluster, ep, Dispatcher::deepep))
-        .in(1_MiB);
-  };
-  CHECK(more("dgx-h100", 2) == Approx(294));
-  CHECK(more("dgx-h100", 8) == Approx(7 * 294));
-  CHECK(more("dgx-h100", 32) == Approx(7 * 294));  // peers of other nodes share theirs
-  CHECK(more("gb200-nvl72", 32) == Approx(7 * 294));
-  CHECK(more("a100-pcie", 8) == 0);
-  const auto heads = [](CpComm how) {
-    return communication("dgx-h100", 1, Dispatcher::alltoall, 4, how);
-  };
-  CHECK((heads(CpComm::all_to_all) - heads(CpComm::ring)).in(1_MiB) == Approx(3 * 294));
+  CHECK(mebibytes_of_peers("dgx-h100", 1) == 0);
+  CHECK(mebibytes_of_peers("dgx-h100", 2) == Approx(294));
+  CHECK(mebibytes_of_peers("dgx-h100", 8) == Approx(7 * 294));
+  CHECK(mebibytes_of_peers("dgx-h100", 32) == Approx(7 * 294));  // of other nodes: shared
+  CHECK(mebibytes_of_peers("gb200-nvl72", 32) == Approx(7 * 294));
+  CHECK(mebibytes_of_peers("a100-pcie", 8) == 0);
+  CHECK(mebibytes_of_peers("dgx-h100", 1, 4) == Approx(3 * 294));
+  CHECK(mebibytes_of_peers("dgx-h100", 1, 4, CpComm::ring) == 0);
+  CHECK(mebibytes_of_peers("dgx-h100", 8, 1, CpComm::ring, "megatron-core") == 0);
 }
 
 }  // namespace
