@@ -11,7 +11,6 @@ std::string not_executed_experts(const MixtureOfExperts& moe) {
   if (moe.expert_bias) return "biases inside the experts";
   if (moe.router_bias) return "a bias of the router";
   if (moe.latent_hidden > 0) return "experts on a latent";
-  if (moe.shared_ffn_hidden > 0) return "shared experts";
   if (moe.router_groups > 1) return "a router that chooses groups of experts";
   if (moe.router_score == RouterScore::sigmoid) return "a router with sigmoid scores";
   return {};

@@ -40,6 +40,23 @@ void push_shared_experts(OperatorList& list, const ModelSpec& model, const Frame
   }
 }
 
+/// Those of Framework::splits_experts_as_mlp, f wide on a rank: their input and their sum are those
+/// of the routed experts, to which T·h are added each way. A gate: T logits, saved, and as many
+/// weights of rows, before the down projection.
+void push_shared_as_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
+                        const Shapes& s, LayerSharding sharding) {
+  const MixtureOfExperts& moe = model.moe;
+  if (moe.shared_ffn_hidden == 0) return;
+  const double f = static_cast<double>(moe.shared_ffn_hidden) / sharding.tp;
+  const double all = s.e * s.T * s.h;
+  push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},
+                   s.T, f, 0, 0);
+  list.push(elementwise("shared_sum", all, 3 * all, 0));
+  if (!moe.shared_expert_gate) return;
+  list.push(gemm("shared_gate", s.T, 1, s.h, s.e * s.T, s.e));
+  list.push(elementwise("shared_weights", 2 * s.e * s.T * f, 4 * s.e * s.T * f + 3 * all, 0));
+}
+
 /// Routed experts that tensor parallelism splits as it splits a dense MLP
 /// (Framework::splits_experts_as_mlp). Of n = T·k rows of a rank, of balanced experts:
 ///
@@ -53,8 +70,8 @@ void push_shared_experts(OperatorList& list, const ModelSpec& model, const Frame
 ///   weights     of the rows, before the down projection: n·f read and written, backward two such
 ///   combine     n·h read, T·h written; backward n·h read and written
 ///   all-to-all  e·n·h bytes each way, and once more backward; where ep > 1
-/// Source: runtime/model/chunk_experts.cpp, runtime/backend/operators.def. Checked by:
-/// tests/costmodel/operators/own_experts_test.cpp,
+/// Source: runtime/model/chunk_experts.cpp, chunk_shared_experts.cpp,
+/// runtime/backend/operators.def. Checked by: tests/costmodel/operators/own_experts_test.cpp,
 /// tests/runtime/training/predicted_memory_test.cpp.
 void push_experts_as_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
                          const Shapes& s, LayerSharding sharding) {
@@ -90,8 +107,8 @@ void push_experts_as_mlp(OperatorList& list, const ModelSpec& model, const Frame
   list.push(elementwise("unpermute", rows + all, 2 * rows, 0));
   for (Operator& op : list.edit().subspan(first)) op.routed = true;
   if (moe.latent_hidden > 0) list.push(gemm("latent_up", s.T, s.h, inner.h, 0, s.e));
+  push_shared_as_mlp(list, model, framework, s, sharding);
   push_row_exit(list, "expert_reduce", s, sharding);
-  push_shared_experts(list, model, framework, s, sharding);
 }
 
 }  // namespace

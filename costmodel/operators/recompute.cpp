@@ -50,7 +50,8 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
 ///               with norms of heads, or packed heads of context parallelism, beside these; of
 ///               experts the former, the rows themselves, and the gradients of the router's logits
-///               and of the rows' weights
+///               and of the rows' weights; of shared experts the dgrad in the same memory, and the
+///               input's; of their gate the weights, their gradients and those of the logits
 ///
 /// Buffers of routed rows hold as many as can come (Framework::splits_experts_as_mlp).
 /// Norms of heads are recomputed too, with the rotation; of v, which is copied, each way.
@@ -62,7 +63,8 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
   const double branches = model.gated_mlp ? 2 : 1;
   for (Operator& op : list.edit()) {
     const bool product = op.kind == OperatorKind::gemm;
-    if (product && op.name != "projection" && op.name != "router") op.saved = op.kept = Bytes{};
+    const bool logits = op.name == "router" || op.name == "shared_gate";
+    if (product && op.name != "projection" && !logits) op.saved = op.kept = Bytes{};
     if (op.name == "projection") {
       op.saved = Bytes{s.e * s.T * s.o};
       op.kept = Bytes{};
@@ -84,8 +86,11 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       const double rows = routed_rows(moe, s.T, sharding.ep);
       const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
       op.saved = op.kept = Bytes{s.e * rows * branches * f};
+      const double shared = s.T * moe.shared_ffn_hidden / sharding.tp;
+      const double gates = moe.shared_expert_gate ? (2 * s.w + s.e) * s.T : 0;
       op.transient =
-          Bytes{s.e * rows * ((2 + branches) * f + s.h) + s.w * rows + s.e * s.T * moe.experts};
+          Bytes{2 * s.e * std::max(rows * f, shared) + s.e * rows * (branches * f + s.h) +
+                s.w * rows + s.e * s.T * moe.experts + s.e * branches * shared + gates};
       if (sharding.ep > 1) op.transient += Bytes{(s.e * s.h + s.w) * sent};
     }
   }

@@ -13,9 +13,10 @@ DeferredWeights deferred_weights(const OperatorList& list, const ModelSpec& mode
       out.always += op.saved;
     if (op.name == "projection" || op.name == "delta_out" || op.name == "ssm_out")
       out.selective += op.saved;
-    if (op.name == "router") out.always += op.saved;
+    if (op.name == "router" || op.name == "shared_gate") out.always += op.saved;
     if (op.name == "top_k") out.full += op.saved;
-    if (op.name == "activation" || op.name == "expert_activation") {
+    if (op.name == "activation" || op.name == "expert_activation" ||
+        op.name == "shared_activation") {
       out.always += op.saved;
       out.full += op.saved / (model.gated_mlp ? 2 : 1);
     }

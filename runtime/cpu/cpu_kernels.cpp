@@ -254,6 +254,17 @@ void CpuKernels<T>::weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wi
 }
 
 template <class T>
+void CpuKernels<T>::gate_forward(const T* logits, Wide<T>* weights, std::int64_t count) {
+  cpu::gate_forward(logits, weights, count);
+}
+
+template <class T>
+void CpuKernels<T>::gate_backward(const Wide<T>* weights, const Wide<T>* dweights, T* dlogits,
+                                  std::int64_t count) {
+  cpu::gate_backward(weights, dweights, dlogits, count);
+}
+
+template <class T>
 void CpuKernels<T>::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
                                       std::int64_t rows, std::int64_t width, std::int64_t first,
                                       std::int64_t count) {

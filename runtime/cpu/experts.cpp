@@ -9,6 +9,12 @@
 namespace echelon::cpu {
 namespace {
 
+/// σ(z) = 1/(1 + e^(−z)); the exponential overflows to a weight of 0.
+template <class W>
+W sigmoid(W z) {
+  return 1 / (1 + std::exp(-z));
+}
+
 /// The largest logits of a row, in falling order.
 template <class T>
 void choose(const Router& r, const T* logits, std::int32_t* chosen) {
@@ -166,6 +172,22 @@ void weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights
   });
 }
 
+template <class T>
+void gate_forward(const T* logits, Wide<T>* weights, std::int64_t count) {
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) weights[i] = sigmoid(Wide<T>(logits[i]));
+  });
+}
+
+template <class T>
+void gate_backward(const Wide<T>* weights, const Wide<T>* dweights, T* dlogits,
+                   std::int64_t count) {
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      dlogits[i] = T(dweights[i] * weights[i] * (1 - weights[i]));
+  });
+}
+
 #define ECHELON_EXPERTS(T)                                                                         \
   template void route<T>(const Router&, const T*, const Routing<T>&);                              \
   template void route_backward<T>(const Router&, const T*, const Routing<T>&, const Wide<T>*, T*); \
@@ -174,7 +196,9 @@ void weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights
                                 const T*, T*);                                                     \
   template void weight_rows<T>(T*, const Wide<T>*, std::int64_t, std::int64_t);                    \
   template void weight_rows_backward<T>(T*, T*, const Wide<T>*, Wide<T>*, std::int64_t,            \
-                                        std::int64_t);
+                                        std::int64_t);                                             \
+  template void gate_forward<T>(const T*, Wide<T>*, std::int64_t);                                 \
+  template void gate_backward<T>(const Wide<T>*, const Wide<T>*, T*, std::int64_t);
 ECHELON_EXPERTS(double)
 ECHELON_EXPERTS(float)
 ECHELON_EXPERTS(Bfloat16)

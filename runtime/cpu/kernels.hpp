@@ -117,6 +117,10 @@ void weight_rows(T* x, const Wide<T>* weights, std::int64_t rows, std::int64_t w
 template <class T>
 void weight_rows_backward(T* x, T* dy, const Wide<T>* weights, Wide<T>* dweights, std::int64_t rows,
                           std::int64_t width);
+template <class T>
+void gate_forward(const T* logits, Wide<T>* weights, std::int64_t count);
+template <class T>
+void gate_backward(const Wide<T>* weights, const Wide<T>* dweights, T* dlogits, std::int64_t count);
 
 // ---- Embedding and loss, for the part [first, first + count) of the vocabulary
 

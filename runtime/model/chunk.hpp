@@ -228,6 +228,32 @@ class Chunk {
                           const ExpertRouting<T>& routing, const T* in, const T* up_gradient,
                           const T* logits_gradient) const;
 
+  // chunk_shared_experts.cpp: nothing without shared experts
+  struct SharedGradients {
+    T* up = nullptr;    ///< [rows, shared_up]
+    T* gate = nullptr;  ///< [gates]
+  };
+  void shared_up(int layer, const ChunkArguments<T>& args, const SavedActivations<T>& activations,
+                 const T* in) const;
+  /// The inputs of the down projection, weighted.
+  void activate_shared(const ChunkArguments<T>& args, const SavedActivations<T>& activations,
+                       T* activated) const;
+  /// Their output in y; null: there are none.
+  [[nodiscard]] const T* shared_down(int layer, const ChunkArguments<T>& args,
+                                     const SavedActivations<T>& activations, T* y) const;
+  /// `whole`: all rows of the gradient of the layer's output.
+  [[nodiscard]] SharedGradients shared_backward(int layer, const ChunkArguments<T>& args,
+                                                const SavedActivations<T>& activations,
+                                                const T* whole, const WeightInputs<T>& later,
+                                                Weights weights) const;
+  /// dx += the gradient of the normed input.
+  void add_shared_input_gradient(int layer, const ChunkArguments<T>& args,
+                                 const SharedGradients& of, T* dx) const;
+  void shared_down_weights(int layer, const ChunkArguments<T>& args, const T* whole,
+                           const T* activated) const;
+  void shared_up_weights(int layer, const ChunkArguments<T>& args, const T* in,
+                         const SharedGradients& of) const;
+
   // chunk_ends.cpp
   [[nodiscard]] int first_position() const;
   void embed(const ChunkArguments<T>& args) const;

@@ -87,6 +87,7 @@ typename Chunk<T>::Exchange Chunk<T>::experts_up(int layer, const ChunkArguments
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.router, s.experts, nullptr, nullptr,
               activations.logits);
   k_.route(router(), activations.logits, routing.own);
+  shared_up(layer, args, activations, in);
   if (spec().ep > 1) ep_->all_gather(routing.own.counts, routing.counts, s.experts, Element::i32);
   Exchange exchange = exchange_of(routing);
   if (spec().ep > 1) {
@@ -109,6 +110,9 @@ SumBefore<T> Chunk<T>::experts_down(int layer, const ChunkArguments<T>& args,
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args, LayerKind::moe);
+  T* const out = layout_.new_state(layer + 1, args);
+  T* const partial = s.split ? work.partial : out;
+  const T* const shared = shared_down(layer, args, activations, partial);
   activate(activations.up, work.activated, exchange.rows, s.expert_ffn);
   k_.weight_rows(work.activated, activations.routing.weights, exchange.rows, s.expert_ffn);
   for (const ExpertRows& e : exchange.experts) {
@@ -116,9 +120,7 @@ SumBefore<T> Chunk<T>::experts_down(int layer, const ChunkArguments<T>& args,
                 expert_weights(args) + at.down + e.expert * s.hidden * s.expert_ffn, s.hidden,
                 nullptr, nullptr, work.routed + e.first * s.hidden);
   }
-  T* const out = layout_.new_state(layer + 1, args);
-  T* const partial = s.split ? work.partial : out;
-  combine(activations.routing, exchange, nullptr, partial, args);
+  combine(activations.routing, exchange, shared, partial, args);
   reduced(partial, out);
   return {nullptr, activations.middle, out};
 }
@@ -139,8 +141,9 @@ void Chunk<T>::experts_backward(int layer, const ChunkArguments<T>& args,
   const Workspace<T> work = layout_.workspace(args, LayerKind::moe);
   const ExpertRouting<T>& routing = activations.routing;
   const bool now = weights == Weights::now;
-  const T* const routed_gradient =
-      dispatch(gathered(args.gradient, work.partial), routing, exchange, args);
+  const T* const whole = gathered(args.gradient, work.partial);
+  const SharedGradients shared = shared_backward(layer, args, activations, whole, later, weights);
+  const T* const routed_gradient = dispatch(whole, routing, exchange, args);
   for (const ExpertRows& e : exchange.experts) {
     k_.multiply_back({routed_gradient + e.first * s.hidden, e.count, s.hidden},
                      expert_weights(args) + at.down + e.expert * s.hidden * s.expert_ffn,
@@ -179,9 +182,11 @@ void Chunk<T>::experts_backward(int layer, const ChunkArguments<T>& args,
   k_.multiply_back({logits_gradient, s.rows, s.experts}, args.weights + at.router, s.hidden,
                    work.partial);
   combine(routing, exchange, work.partial, work.partial, args);
+  add_shared_input_gradient(layer, args, shared, work.partial);
   const Coming dx = begin_reduce(work.partial, work.normed);
   if (now) {
     experts_up_weights(layer, args, exchange, routing, arrived(in), up_gradient, logits_gradient);
+    shared_up_weights(layer, args, in.data, shared);
   }
   k_.norm_backward(norm_of(activations.middle, args.weights + at.mlp_norm, nullptr, work),
                    arrived(dx), args.gradient, args.gradient, args.gradients + at.mlp_norm,
@@ -200,17 +205,22 @@ typename Chunk<T>::Coming Chunk<T>::experts_backward_weight(int layer,
   const ExpertRouting<T>& routing =
       kept.routing.counts != nullptr ? kept.routing : activations.routing;
   const Exchange exchange = exchange_of(routing);
+  const T* const upstream = arrived(whole);
+  if (kept.shared_activated == nullptr) activate_shared(args, activations, work.activated);
+  shared_down_weights(layer, args, upstream,
+                      kept.shared_activated != nullptr ? kept.shared_activated : work.activated);
   const T* activated = kept.activated;
   if (activated == nullptr) {
     activate(activations.up, work.activated, exchange.rows, s.expert_ffn);
     k_.weight_rows(work.activated, routing.weights, exchange.rows, s.expert_ffn);
     activated = work.activated;
   }
-  experts_down_weights(layer, args, exchange, dispatch(arrived(whole), routing, exchange, args),
+  experts_down_weights(layer, args, exchange, dispatch(upstream, routing, exchange, args),
                        activated);
   const Coming next = begin_gather(kept.attention_gradient, work.partial);
   experts_up_weights(layer, args, exchange, routing, arrived(in), kept.up_gradient,
                      kept.logits_gradient);
+  shared_up_weights(layer, args, in.data, {kept.shared_up_gradient, kept.shared_gate_gradient});
   return next;
 }
 

@@ -46,6 +46,11 @@ LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat,
   o.output = find("attention.output.weight");
   if (model.attention_output_bias) o.output_bias = find("attention.output.bias");
   if (experts) o.router = find("moe.router.weight");
+  if (experts && model.moe.shared_ffn_hidden > 0) {
+    o.shared_up = find(model.gated_mlp ? "moe.shared.gate.weight" : "moe.shared.up.weight");
+    o.shared_down = find("moe.shared.down.weight");
+    if (model.moe.shared_expert_gate) o.shared_gate = find("moe.shared_gate.weight");
+  }
   const FlatParameters& of_mlp = experts ? of_experts : flat;
   o.up = offset_of(of_mlp, at + first_up + ".weight");
   o.down = offset_of(of_mlp, at + mlp + "down.weight");
@@ -103,6 +108,9 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   s.choices = model.moe.experts_per_token;
   s.expert_ffn = model.moe.expert_ffn_hidden / spec.tp;
   s.expert_up = model.gated_mlp ? 2 * s.expert_ffn : s.expert_ffn;
+  s.shared_ffn = model.moe.shared_ffn_hidden / spec.tp;
+  s.shared_up = model.gated_mlp ? 2 * s.shared_ffn : s.shared_ffn;
+  s.gates = model.moe.shared_expert_gate ? s.rows : 0;
   s.sent = s.rows * s.choices;
   s.routed = spec.ep == 1 ? s.sent : spec.ep * s.rows * std::min(s.choices, s.experts / spec.ep);
   s.vocab = spec.padded_vocab / spec.tp;
@@ -193,6 +201,8 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
     activations.up = all.allocate<T>(s.routed * s.expert_up);
     activations.logits = all.allocate<T>(s.rows * s.experts);
     activations.routing = allocate_routing(all);
+    activations.shared_up = all.allocate<T>(s.rows * s.shared_up);
+    activations.shared_gate = all.allocate<T>(s.gates);
   } else {
     activations.up = all.allocate<T>(s.rows * s.up);
   }
@@ -233,14 +243,21 @@ WeightInputs<T> ChunkLayout<T>::allocate_weight_inputs(int layer, BumpAllocator&
   w.mlp_gradient = allocator.allocate<T>(s.local * s.hidden);
   const bool experts = has_experts(layer);
   w.up_gradient = allocator.allocate<T>(experts ? s.routed * s.expert_up : s.rows * s.up);
-  if (experts) w.logits_gradient = allocator.allocate<T>(s.rows * s.experts);
+  if (experts) {
+    w.logits_gradient = allocator.allocate<T>(s.rows * s.experts);
+    w.shared_up_gradient = allocator.allocate<T>(s.rows * s.shared_up);
+    w.shared_gate_gradient = allocator.allocate<T>(s.gates);
+  }
   w.attention_gradient = allocator.allocate<T>(s.local * s.hidden);
   w.qkv_gradient = allocator.allocate<T>(s.rows * s.qkv);
   if (recompute(layer) != Recompute::none) w.attended = allocator.allocate<T>(s.rows * s.query);
   if (recompute(layer) == Recompute::full) {
     w.middle = allocator.allocate<T>(s.local * s.hidden);
     w.activated = allocator.allocate<T>(experts ? s.routed * s.expert_ffn : s.rows * s.ffn);
-    if (experts) w.routing = allocate_routing(allocator);
+    if (experts) {
+      w.routing = allocate_routing(allocator);
+      w.shared_activated = allocator.allocate<T>(s.rows * s.shared_ffn);
+    }
   }
   return w;
 }
@@ -264,14 +281,19 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
   if (has_kind) {
     const bool experts = kind == LayerKind::moe;
     const std::int64_t rows = experts ? s.routed : s.rows;
-    const std::int64_t ffn = experts ? s.expert_ffn : s.ffn;
-    w.activated = mlp.allocate<T>(rows * ffn);
-    w.activated_gradient = mlp.allocate<T>(rows * ffn);
+    const std::int64_t activated =
+        experts ? std::max(s.routed * s.expert_ffn, s.rows * s.shared_ffn) : s.rows * s.ffn;
+    w.activated = mlp.allocate<T>(activated);
+    w.activated_gradient = mlp.allocate<T>(activated);
     w.up_gradient = mlp.allocate<T>(rows * (experts ? s.expert_up : s.up));
     if (experts) {
       w.routed = mlp.allocate<T>(s.routed * s.hidden);
       w.weight_gradients = mlp.allocate<Wide<T>>(s.routed);
       w.router_gradient = mlp.allocate<T>(s.rows * s.experts);
+      w.shared_up_gradient = mlp.allocate<T>(s.rows * s.shared_up);
+      w.gate_weights = mlp.allocate<Wide<T>>(s.gates);
+      w.gate_weight_gradients = mlp.allocate<Wide<T>>(s.gates);
+      w.shared_gate_gradient = mlp.allocate<T>(s.gates);
       if (spec_.ep > 1) {
         w.sent = mlp.allocate<T>(s.sent * s.hidden);
         w.sent_weight_gradients = mlp.allocate<Wide<T>>(s.sent);

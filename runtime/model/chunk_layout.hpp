@@ -55,6 +55,9 @@ struct ChunkShape {
   int choices = 0;              ///< k: experts of a row
   std::int64_t expert_ffn = 0;  ///< e, g: f and F of one expert
   std::int64_t expert_up = 0;
+  std::int64_t shared_ffn = 0;  ///< s, S: f and F of the shared experts together
+  std::int64_t shared_up = 0;
+  std::int64_t gates = 0;   ///< x: rows whose shared experts have a weight, r or none
   std::int64_t sent = 0;    ///< n: rows that the rank sends to experts, r·k
   std::int64_t routed = 0;  ///< m: rows that its experts get at most: n, or of several ranks
                             ///< p·r·min(k, E/p)
@@ -89,10 +92,11 @@ struct ChunkShape {
 ///                                                 ⌈wrQ⌉ twice with norms of heads or cp > 1
 ///
 ///                     dense layer               layer with experts
-///   M  MLP, saved     ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉ + D
-///   G  its gradients  ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉
-///   A  recomputed     ⌈wrf⌉                     ⌈wme⌉ + D
-///   B  at a time      2⌈wrf⌉ + ⌈wrF⌉            2⌈wme⌉ + ⌈wmg⌉ + ⌈wmh⌉ + ⌈Wm⌉ + ⌈wrE⌉
+///   M  MLP, saved     ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉ + D + ⌈wrS⌉ + ⌈wx⌉
+///   G  its gradients  ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉ + ⌈wrS⌉ + ⌈wx⌉
+///   A  recomputed     ⌈wrf⌉                     ⌈wme⌉ + D + ⌈wrs⌉
+///   B  at a time      2⌈wrf⌉ + ⌈wrF⌉            2⌈w·max(me, rs)⌉ + ⌈wmg⌉ + ⌈wmh⌉ + ⌈Wm⌉ + ⌈wrE⌉
+///                                               ⌈wrS⌉ + 2⌈Wx⌉ + ⌈wx⌉
 ///                                               ⌈wnh⌉ + ⌈Wn⌉                    if p > 1
 ///   D  routing                                  3⌈4n⌉ + ⌈4pE⌉ + ⌈Wn⌉
 ///                                               ⌈Wm⌉                            if p > 1
@@ -100,10 +104,9 @@ struct ChunkShape {
 /// p ranks share the experts (ep). No row is ever without a place, whatever the router chooses.
 ///
 /// The outputs of norms and activations, and the experts' rows, are recomputed in every backward:
-/// no matrix product, for 2wRh + wrf a layer (of experts 2wRh + wm(e + h)), and wrQ with norms of
-/// heads. The weights of a row's experts multiply the inputs of their down projections, so that
-/// nothing keeps the experts' outputs. Checked by:
-/// tests/runtime/model/chunk_memory_test.cpp.
+/// no matrix product, for 2wRh + wrf a layer (of experts 2wRh + wm(e + h) + wrs), and wrQ with
+/// norms of heads. The weights of a row's experts multiply the inputs of their down projections, so
+/// that nothing keeps the experts' outputs. Checked by: tests/runtime/model/chunk_memory_test.cpp.
 struct ChunkMemory {
   std::int64_t saved = 0;
   std::int64_t weight_inputs = 0;
@@ -127,6 +130,8 @@ struct SavedActivations {
   T* up = nullptr;  ///< [rows, up], before the activation; of experts [routed, expert_up], by slot
   T* logits = nullptr;       ///< [rows, experts], the router's; only of a layer with experts
   ExpertRouting<T> routing;  ///< the same
+  T* shared_up = nullptr;    ///< [rows, shared_up], of the shared experts
+  T* shared_gate = nullptr;  ///< [gates], the logits of their weights
   T* attended = nullptr;     ///< [rows, query]
   T* attention = nullptr;    ///< what attention computed: `attended`, or with cp > 1 the other form
                              ///< of it, [cp · rows, query / cp]
@@ -142,16 +147,19 @@ struct SavedLoss {
 /// Inputs of the gradients of a layer's matrices besides what the forward saved.
 template <class T>
 struct WeightInputs {
-  T* mlp_gradient = nullptr;        ///< [local, hidden], of the layer's output
-  T* up_gradient = nullptr;         ///< [rows, up]; of experts [routed, expert_up]
-  T* logits_gradient = nullptr;     ///< [rows, experts]; only of a layer with experts
-  T* attention_gradient = nullptr;  ///< [local, hidden], of `middle`
-  T* qkv_gradient = nullptr;        ///< [rows, qkv]
-  T* attended = nullptr;            ///< of the saved activations, if recomputed
-  T* middle = nullptr;              ///< the same
-  T* activated = nullptr;           ///< [rows, ffn], the same; of experts [routed, expert_ffn],
-                                    ///< weighted
-  ExpertRouting<T> routing;         ///< of the saved activations, if recomputed
+  T* mlp_gradient = nullptr;          ///< [local, hidden], of the layer's output
+  T* up_gradient = nullptr;           ///< [rows, up]; of experts [routed, expert_up]
+  T* logits_gradient = nullptr;       ///< [rows, experts]; only of a layer with experts
+  T* shared_up_gradient = nullptr;    ///< [rows, shared_up]
+  T* shared_gate_gradient = nullptr;  ///< [gates], of the logits
+  T* attention_gradient = nullptr;    ///< [local, hidden], of `middle`
+  T* qkv_gradient = nullptr;          ///< [rows, qkv]
+  T* attended = nullptr;              ///< of the saved activations, if recomputed
+  T* middle = nullptr;                ///< the same
+  T* activated = nullptr;             ///< [rows, ffn], the same; of experts [routed, expert_ffn],
+                                      ///< weighted
+  T* shared_activated = nullptr;      ///< [rows, shared_ffn], the same
+  ExpertRouting<T> routing;           ///< of the saved activations, if recomputed
 };
 
 template <class T>
@@ -162,7 +170,8 @@ struct Workspace {
   T* partial = nullptr;     ///< [rows, hidden]
   T* gathered = nullptr;    ///< [rows, hidden]; only with sequence parallelism
   // MLP, attention and loss take turns in the same memory.
-  T* activated = nullptr;           ///< [rows, ffn]; of experts [routed, expert_ffn]
+  T* activated = nullptr;           ///< [rows, ffn]; of experts [routed, expert_ffn], and in turn
+                                    ///< [rows, shared_ffn]
   T* activated_gradient = nullptr;  ///< the same
   T* up_gradient = nullptr;         ///< [rows, up]; of experts [routed, expert_up]
   // Only of a layer with experts:
@@ -171,6 +180,10 @@ struct Workspace {
   T* sent = nullptr;                    ///< [sent, hidden], by slot; only where ep > 1
   Wide<T>* sent_weight_gradients = nullptr;  ///< [sent]; the same
   T* router_gradient = nullptr;              ///< [rows, experts], of the router's logits
+  T* shared_up_gradient = nullptr;           ///< [rows, shared_up]
+  Wide<T>* gate_weights = nullptr;           ///< [gates], of the shared experts
+  Wide<T>* gate_weight_gradients = nullptr;  ///< [gates]
+  T* shared_gate_gradient = nullptr;         ///< [gates], of their logits
   T* attended_gradient = nullptr;            ///< [rows, query], both forms in turn, as the next one
   T* qkv_gradient = nullptr;                 ///< [rows, qkv]
   T* normed_qkv = nullptr;                   ///< [rows, qkv], rotated; only with norms of heads
@@ -186,6 +199,7 @@ struct LayerOffsets {
   std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
   std::int64_t q_norm = 0, k_norm = 0;
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
+  std::int64_t shared_gate = 0, shared_up = 0, shared_down = 0;
   std::int64_t router = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
 };
 struct EndOffsets {

@@ -119,7 +119,8 @@ void add_bias_rows(Parameter& p) {
   p.decayed = false;
 }
 
-/// Norms of heads, and the router, whose gradient each rank has by its parts of the experts.
+/// Norms of heads, and the router and the gate of the shared experts, whose gradient each rank has
+/// by its parts of the experts.
 void add_partial(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
   const ModelSpec& model = spec.model;
   if (model.qk_norm) {
@@ -130,6 +131,10 @@ void add_partial(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) 
     flat.add(layer_name(layer) + "moe.router.weight", model.moe.experts, model.hidden,
              ShardDim::none)
         .summed_over_tp = spec.tp > 1;
+    if (model.moe.shared_expert_gate) {
+      flat.add(layer_name(layer) + "moe.shared_gate.weight", 1, model.hidden, ShardDim::none)
+          .summed_over_tp = spec.tp > 1;
+    }
   }
 }
 
@@ -171,6 +176,17 @@ void add_experts(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) 
   }
 }
 
+/// Of all of them together, as of one MLP.
+void add_shared_experts(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
+  const std::int64_t width = model.moe.shared_ffn_hidden;
+  if (width == 0) return;
+  const std::string at = layer_name(layer) + "moe.shared.";
+  if (model.gated_mlp) flat.add(at + "gate.weight", width, model.hidden, ShardDim::rows);
+  flat.add(at + "up.weight", width, model.hidden, ShardDim::rows);
+  flat.add(at + "down.weight", model.hidden, width, ShardDim::columns).deviation =
+      scaled_deviation(model);
+}
+
 void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
   const ModelSpec& model = spec.model;
   const std::string at = layer_name(layer);
@@ -185,6 +201,7 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int 
   flat.add(at + "attention.output.weight", model.hidden, model.query_width(), ShardDim::columns)
       .deviation = scaled_deviation(model);
   if (model.layer_kind(layer) == LayerKind::moe) {
+    add_shared_experts(flat, model, layer);
     if (spec.ep == 1) add_experts(flat, spec, layer);
     return;
   }

@@ -28,6 +28,11 @@ Status check_experts(const MixtureOfExperts& moe, const ParallelPlan& plan) {
     return refuse(fmt::format("experts of width {} over tp {}", moe.expert_ffn_hidden, plan.tp),
                   "a tp that divides the width");
   }
+  if (moe.shared_ffn_hidden % plan.tp != 0) {
+    return refuse(
+        fmt::format("shared experts of width {} over tp {}", moe.shared_ffn_hidden, plan.tp),
+        "a tp that divides the width");
+  }
   if (moe.experts % plan.ep != 0 || plan.dp * plan.cp % plan.ep != 0) {
     return refuse(fmt::format("ep {} of {} experts on {} data-parallel ranks", plan.ep, moe.experts,
                               plan.dp * plan.cp),

@@ -93,6 +93,10 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
         expert(rows, s.hidden, s.expert_up);
         expert(rows, s.expert_ffn, s.hidden);
       }
+      if (s.shared_ffn == 0) continue;
+      layer(s.rows, s.hidden, s.shared_up, false, false);
+      layer(s.rows, s.shared_ffn, s.hidden, false, false);
+      if (s.gates > 0) layer(s.gates, s.hidden, 1, false, false);
     } else {
       layer(s.rows, s.hidden, s.up, model.mlp_bias, false);
       layer(s.rows, s.ffn, s.hidden, alone && model.mlp_bias, alone);

@@ -182,6 +182,23 @@ __global__ void weight_back(T* x, T* dy, const float* weights, float* dweights,
   if (threadIdx.x == 0) dweights[row] = sum;
 }
 
+__device__ __forceinline__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
+
+/// A thread: a weight.
+template <class T>
+__global__ void gate(const T* logits, float* weights, std::int64_t count) {
+  const std::int64_t i = thread_of_grid();
+  if (i < count) weights[i] = sigmoid(to_float(logits[i]));
+}
+
+/// The same.
+template <class T>
+__global__ void gate_back(const float* weights, const float* dweights, T* dlogits,
+                          std::int64_t count) {
+  const std::int64_t i = thread_of_grid();
+  if (i < count) dlogits[i] = from_float<T>(dweights[i] * weights[i] * (1 - weights[i]));
+}
+
 /// Blocks of rows, and of parts of their columns.
 template <class D>
 struct RowBlocks {
@@ -265,6 +282,21 @@ void weight_rows_backward(Stream stream, T* x, T* dy, const float* weights, floa
   });
 }
 
+template <class T>
+void gate_forward(Stream stream, const T* logits, float* weights, std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  launch<gate<D>>(stream, grid_of(ceil_div(count, kThreads)), kThreads, 0, on_device(logits),
+                  weights, count);
+}
+
+template <class T>
+void gate_backward(Stream stream, const float* weights, const float* dweights, T* dlogits,
+                   std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  launch<gate_back<D>>(stream, grid_of(ceil_div(count, kThreads)), kThreads, 0, weights, dweights,
+                       on_device(dlogits), count);
+}
+
 #define ECHELON_EXPERTS(T)                                                                        \
   template void route<T>(Stream, const Router&, const T*, const Routing<T>&);                     \
   template void route_backward<T>(Stream, const Router&, const T*, const Routing<T>&,             \
@@ -275,7 +307,9 @@ void weight_rows_backward(Stream stream, T* x, T* dy, const float* weights, floa
                                 std::int64_t, const T*, T*);                                      \
   template void weight_rows<T>(Stream, T*, const float*, std::int64_t, std::int64_t);             \
   template void weight_rows_backward<T>(Stream, T*, T*, const float*, float*, std::int64_t,       \
-                                        std::int64_t);
+                                        std::int64_t);                                            \
+  template void gate_forward<T>(Stream, const T*, float*, std::int64_t);                          \
+  template void gate_backward<T>(Stream, const float*, const float*, T*, std::int64_t);
 ECHELON_EXPERTS(float)
 ECHELON_EXPERTS(Bfloat16)
 #undef ECHELON_EXPERTS

@@ -154,6 +154,11 @@ void weight_rows(Stream stream, T* x, const float* weights, std::int64_t rows, s
 template <class T>
 void weight_rows_backward(Stream stream, T* x, T* dy, const float* weights, float* dweights,
                           std::int64_t rows, std::int64_t width);
+template <class T>
+void gate_forward(Stream stream, const T* logits, float* weights, std::int64_t count);
+template <class T>
+void gate_backward(Stream stream, const float* weights, const float* dweights, T* dlogits,
+                   std::int64_t count);
 
 // ---- Embedding and loss, for the part [first, first + count) of the vocabulary (embedding.cu,
 // loss.cu)

@@ -261,6 +261,17 @@ void CudaKernels::weight_rows_backward(T* x, T* dy, const float* weights, float*
       x, dy, weights, dweights, rows, width);
 }
 
+void CudaKernels::gate_forward(const T* logits, float* weights, std::int64_t count) {
+  enqueue([&](cudaStream_t on) { cuda::gate_forward<T>(on, logits, weights, count); }, logits,
+          weights, count);
+}
+
+void CudaKernels::gate_backward(const float* weights, const float* dweights, T* dlogits,
+                                std::int64_t count) {
+  enqueue([&](cudaStream_t on) { cuda::gate_backward<T>(on, weights, dweights, dlogits, count); },
+          weights, dweights, dlogits, count);
+}
+
 void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
                                     std::int64_t rows, std::int64_t width, std::int64_t first,
                                     std::int64_t count) {

@@ -1,8 +1,8 @@
 // Weights in HuggingFace's directories: config.json and model.safetensors.
 //
 // Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
-// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen3-MoE (modeling_llama.py ...: matrices as ours;
-// the experts' with the names of the files on the Hub, a tensor for each).
+// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE (modeling_llama.py ...: matrices
+// as ours; the experts' with the names of the files on the Hub, a tensor for each).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@
 
 namespace echelon {
 
-/// Mixtral's and Qwen3-MoE's differ from Llama's in those of the experts.
-enum class HuggingFaceNames { gpt2, llama, mixtral, qwen3_moe };
+/// Those of families with experts differ from Llama's in those of the experts; Qwen2-MoE's and
+/// Qwen3-MoE's are the same.
+enum class HuggingFaceNames { gpt2, llama, mixtral, qwen_moe };
 
 /// The place of a parameter in HuggingFace's tensors.
 struct ForeignPlace {

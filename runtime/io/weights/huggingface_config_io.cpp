@@ -82,14 +82,20 @@ constexpr LlamaFamily kMistral = {"mistral", "MistralForCausalLM"};
 constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
 constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
 constexpr LlamaFamily kMixtral = {"mixtral", "MixtralForCausalLM"};
+constexpr LlamaFamily kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM"};
 constexpr LlamaFamily kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 
 /// Mixtral has experts in every layer, whose width is the only one of its configuration, and
-/// neither biases nor norms of heads; Qwen3-MoE is Qwen3 with them in any layers. Null: neither.
+/// neither biases nor norms of heads; Qwen3-MoE is Qwen3 with them in any layers, Qwen2-MoE the
+/// same of Qwen2 with shared ones and their gate. Null: none of these.
 const LlamaFamily* family_with_experts(const ModelSpec& m) {
   const MixtureOfExperts& moe = m.moe;
-  if (moe.router_scaling != 1 || m.mlp_bias || m.qkv_bias != m.attention_output_bias)
-    return nullptr;
+  if (moe.router_scaling != 1 || m.mlp_bias) return nullptr;
+  if (moe.shared_ffn_hidden > 0) {
+    const bool plain = !m.qk_norm && !m.attention_output_bias && m.windowed_layers == 0;
+    return plain && moe.shared_expert_gate ? &kQwen2Moe : nullptr;
+  }
+  if (m.qkv_bias != m.attention_output_bias) return nullptr;
   if (m.qk_norm) return m.windowed_layers % m.layers == 0 ? &kQwen3Moe : nullptr;
   const bool whole = m.moe_layers() == m.layers && m.ffn_hidden == moe.expert_ffn_hidden;
   const bool windows = m.windowed_layers % m.layers == 0;
@@ -117,11 +123,25 @@ const LlamaFamily* llama_family(const ModelSpec& m) {
 std::optional<HuggingFaceNames> names_of(std::string_view family) {
   if (family == "gpt2") return HuggingFaceNames::gpt2;
   if (family == kMixtral.model_type) return HuggingFaceNames::mixtral;
-  if (family == kQwen3Moe.model_type) return HuggingFaceNames::qwen3_moe;
+  for (const LlamaFamily& each : {kQwen2Moe, kQwen3Moe}) {
+    if (family == each.model_type) return HuggingFaceNames::qwen_moe;
+  }
   for (const LlamaFamily& each : {kLlama, kMistral, kQwen2, kQwen3}) {
     if (family == each.model_type) return HuggingFaceNames::llama;
   }
   return std::nullopt;
+}
+
+void add_qwen_experts(const ModelSpec& m, Json& json) {
+  json["num_experts"] = m.moe.experts;
+  json["num_experts_per_tok"] = m.moe.experts_per_token;
+  json["moe_intermediate_size"] = m.moe.expert_ffn_hidden;
+  json["norm_topk_prob"] = m.moe.router_normalized;
+  json["decoder_sparse_step"] = 1;
+  json["mlp_only_layers"] = Json::array();
+  for (int layer = 0; layer < m.layers; ++layer) {
+    if (m.layer_kind(layer) == LayerKind::dense) json["mlp_only_layers"].push_back(layer);
+  }
 }
 
 Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
@@ -157,16 +177,12 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
     json["num_experts_per_tok"] = m.moe.experts_per_token;
     json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   }
-  if (&family == &kQwen3Moe) {
-    json["num_experts"] = m.moe.experts;
-    json["num_experts_per_tok"] = m.moe.experts_per_token;
-    json["moe_intermediate_size"] = m.moe.expert_ffn_hidden;
-    json["norm_topk_prob"] = m.moe.router_normalized;
-    json["decoder_sparse_step"] = 1;
-    json["mlp_only_layers"] = Json::array();
-    for (int layer = 0; layer < m.layers; ++layer) {
-      if (m.layer_kind(layer) == LayerKind::dense) json["mlp_only_layers"].push_back(layer);
-    }
+  if (&family == &kQwen2Moe) {
+    json["qkv_bias"] = m.qkv_bias;
+    json["shared_expert_intermediate_size"] = m.moe.shared_ffn_hidden;
+  }
+  if (&family == &kQwen2Moe || &family == &kQwen3Moe) {
+    add_qwen_experts(m, json);
     json["use_sliding_window"] = windowed;
     if (windowed) json["sliding_window"] = m.sliding_window;
   }
@@ -191,7 +207,7 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
   const std::optional<HuggingFaceNames> names = names_of(family);
   if (!names) {
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
-                       "one of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe");
+                       "one of gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe");
   }
   if (const auto why = not_executed(*model, kOneToken)) {
     return input_error(std::string(where), why->found, why->expected);
@@ -208,7 +224,7 @@ Result<std::string> huggingface_config(const ModelSpec& model, Element element,
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",
                        "those of GPT-2, Llama, Qwen2, Qwen3, Mixtral (experts in every layer, as "
-                       "wide as ffn_hidden) or Qwen3-MoE");
+                       "wide as ffn_hidden), Qwen2-MoE or Qwen3-MoE");
   }
   names = names_of(llama != nullptr ? llama->model_type : "gpt2").value();
   Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);

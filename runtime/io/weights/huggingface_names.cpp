@@ -40,26 +40,31 @@ constexpr std::array kLlamaLayer = {ForeignName{"attention.norm", "input_layerno
 constexpr std::array kLlamaRest = {ForeignName{"embedding.word", "embed_tokens"},
                                    ForeignName{"final_norm", "norm"}};
 
-/// Of a layer's router and experts.
+/// Of a layer's router and experts; of Mixtral, which has none, no shared ones.
 struct ExpertNames {
-  std::string_view router, experts, gate, up, down;
+  std::string_view router, experts, gate, up, down, shared, shared_gate;
 };
-constexpr ExpertNames kMixtralExperts = {"block_sparse_moe.gate", "block_sparse_moe.experts.", "w1",
-                                         "w3", "w2"};
-constexpr ExpertNames kQwen3Experts = {"mlp.gate", "mlp.experts.", "gate_proj", "up_proj",
-                                       "down_proj"};
+constexpr ExpertNames kMixtralExperts = {
+    "block_sparse_moe.gate", "block_sparse_moe.experts.", "w1", "w3", "w2", "", ""};
+constexpr ExpertNames kQwenExperts = {
+    "mlp.gate",           "mlp.experts.",          "gate_proj", "up_proj", "down_proj",
+    "mlp.shared_expert.", "mlp.shared_expert_gate"};
 
-/// Theirs of "moe.router" or "moe.experts.N.gate".
+const ExpertNames& expert_names(HuggingFaceNames names) {
+  return names == HuggingFaceNames::mixtral ? kMixtralExperts : kQwenExperts;
+}
+
+/// Theirs of "moe.router", "moe.experts.N.gate", "moe.shared.gate" or "moe.shared_gate".
 std::string foreign_expert(const ExpertNames& names, std::string_view ours) {
   constexpr std::string_view kExperts = "moe.experts.";
-  if (!ours.starts_with(kExperts)) return std::string(names.router);
+  constexpr std::string_view kShared = "moe.shared.";
+  if (ours == "moe.router") return std::string(names.router);
+  if (ours == "moe.shared_gate") return std::string(names.shared_gate);
+  const std::string_view matrix = ours.substr(ours.rfind('.') + 1);
+  const std::string theirs(matrix == "gate" ? names.gate : matrix == "up" ? names.up : names.down);
+  if (ours.starts_with(kShared)) return std::string(names.shared) + theirs;
   ours.remove_prefix(kExperts.size());
-  const std::size_t dot = ours.find('.');
-  const std::string_view matrix = ours.substr(dot + 1);
-  const std::string_view theirs = matrix == "gate" ? names.gate
-                                  : matrix == "up" ? names.up
-                                                   : names.down;
-  return std::string(names.experts) + std::string(ours.substr(0, dot + 1)) + std::string(theirs);
+  return std::string(names.experts) + std::string(ours.substr(0, ours.find('.') + 1)) + theirs;
 }
 
 template <std::size_t N>
@@ -94,9 +99,7 @@ ForeignPlace foreign_place(HuggingFaceNames names, const Parameter& parameter) {
     at = (gpt2 ? "h." : "layers.") + std::string(ours.substr(0, end)) + ".";
     ours.remove_prefix(end + 1);
     if (ours.starts_with("moe.")) {
-      const bool mixtral = names == HuggingFaceNames::mixtral;
-      place.name = at + foreign_expert(mixtral ? kMixtralExperts : kQwen3Experts, ours) +
-                   std::string(ending);
+      place.name = at + foreign_expert(expert_names(names), ours) + std::string(ending);
       place.shape = {parameter.rows, parameter.columns};
       return place;
     }

@@ -92,3 +92,26 @@ TEST_CASE("experts of the own runtime save their rows as many as can come") {
           16 * 2 * tokens + (ep > 1 ? 4 * rows : 0));  // weights of received rows
   }
 }
+
+TEST_CASE("shared experts of the own runtime share the collectives of the routed ones") {
+  for (const int tp : {1, 2}) {
+    Case c;
+    c.model.moe.shared_ffn_hidden = 4096;
+    c.sharding.tp = c.sharding.etp = tp;
+    c.sharding.sequence_parallel = tp > 1;
+    const OperatorList list = c.operators();
+    CHECK(named(list, "shared_up").n == 2 * 4096.0 / tp);
+    CHECK(named(list, "shared_down").k == 4096.0 / tp);
+    CHECK(named(list, "shared_up").saved == Bytes{});
+    CHECK(named(list, "shared_activation").saved.in(kByte) == 2 * 2048 * 2 * 4096.0 / tp);
+    int collectives = 0;
+    for (const Operator& op : list.view()) {
+      CHECK(op.name != "shared_gate");
+      collectives += op.forward_collective != CollectiveKind::none;
+    }
+    CHECK(collectives == (tp > 1 ? 4 : 0));  // those of attention and of the experts
+    c.model.moe.shared_expert_gate = true;
+    CHECK(named(c.operators(), "shared_gate").saved.in(kByte) == 2 * 2048);
+    CHECK(named(c.operators(), "shared_gate").n == 1);
+  }
+}

@@ -209,6 +209,25 @@ TEST_CASE("rows are gathered, weighted and combined, and their gradients agree w
   }
 }
 
+TEST_CASE("a gate's weights are sigmoids of its logits, and its gradient agrees with differences") {
+  Numbers numbers(99);
+  auto logits = operand<double>(numbers, 21, -6, 6);
+  const auto d = operand<double>(numbers, 21);
+  const auto weights_at = [](const std::vector<double>& z) {
+    std::vector<double> weights(z.size(), kNaN);
+    cpu::gate_forward(z.data(), weights.data(), static_cast<std::int64_t>(z.size()));
+    return weights;
+  };
+  const std::vector<double> weights = weights_at(logits);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    CHECK(weights[i] == Approx(0.5 * (1 + std::tanh(logits[i] / 2))).epsilon(1e-13));
+  std::vector<double> gradient(logits.size(), kNaN);
+  cpu::gate_backward(weights.data(), d.data(), gradient.data(), 21);
+  CHECK(distance(gradient, slopes(logits, [&](const auto& at) { return dot(weights_at(at), d); })) <
+        kFiniteDifference);
+  CHECK(weights_at({-1000, 1000}) == std::vector<double>{0, 1});
+}
+
 namespace {
 
 /// All results of a router and of rows of this type, from operands that the type holds exactly.

@@ -56,6 +56,7 @@ TEST_CASE("loss and gradients with norms of query and key heads equal those of a
 TEST_CASE("loss and gradients of models with experts equal those of another program") {
   check_against_golden(test_mixtral(), "mixtral.csv");
   check_against_golden(test_qwen3_moe(), "qwen3_moe.csv");
+  check_against_golden(test_qwen2_moe(), "qwen2_moe.csv");
 }
 
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {

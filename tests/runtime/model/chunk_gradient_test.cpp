@@ -73,7 +73,8 @@ TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") 
 
 TEST_CASE("every gradient of a model with experts is the derivative of the loss") {
   ChunkRun run;
-  for (const ModelSpec& model : {test_mixtral(), test_qwen3_moe()}) {
+  for (const ModelSpec& model :
+       {test_mixtral(), test_qwen2_moe(), test_shared_experts(), test_qwen3_moe()}) {
     run.model = model;
     check_against_differences(run);
   }
@@ -81,6 +82,7 @@ TEST_CASE("every gradient of a model with experts is the derivative of the loss"
   run.model.activation = Activation::gelu;
   run.model.moe.first_dense_layers = 2;
   run.model.moe.router_normalized = true;
+  run.model.moe.shared_ffn_hidden = 12;
   check_against_differences(run);
 }
 
@@ -89,7 +91,8 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
   head_norms.qk_norm = true;
   for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
                        ChunkRun{.model = head_norms}, ChunkRun{.model = test_mixtral()},
-                       ChunkRun{.model = test_qwen3_moe()}}) {
+                       ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_qwen2_moe()},
+                       ChunkRun{.model = test_shared_experts()}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :

@@ -31,22 +31,28 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   const std::int64_t router = up64(w * r * model.moe.experts);
   const std::int64_t routing = 3 * up64(4 * n) + up64(4 * spec.ep * model.moe.experts) +
                                up64(wide * n) + (spec.ep > 1 ? up64(wide * got) : 0);
+  const std::int64_t sf = model.moe.shared_ffn_hidden / spec.tp;
+  const std::int64_t sup = up64(w * r * (model.gated_mlp ? 2 * sf : sf));
+  const std::int64_t gates = model.moe.shared_expert_gate ? r : 0;
+  const std::int64_t shared = sup + up64(w * gates);
   const std::int64_t core = (spec.cp > 1 ? 2 : 1) * up64(w * r * q) + up64(wide * r * a);
   ChunkMemory m;
   std::int64_t reread = 0;
   for (int l = 0; l < spec.layers; ++l) {
     const Recompute how = spec.recompute[static_cast<std::size_t>(l)];
     const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
-    const std::int64_t mlp = moe ? up64(w * got * eup) + router + routing : up64(w * r * up);
+    const std::int64_t mlp =
+        moe ? up64(w * got * eup) + router + routing + shared : up64(w * r * up);
     const std::int64_t rest = up64(w * r * qkv) + state + mlp;
     if (l > 0 || spec.embedding) m.saved += state;
     if (how != Recompute::full) m.saved += rest;
     if (how == Recompute::none) m.saved += core;
     m.weight_inputs += 2 * state + up64(w * r * qkv);
-    m.weight_inputs += moe ? up64(w * got * eup) + router : up64(w * r * up);
+    m.weight_inputs += moe ? up64(w * got * eup) + router + shared : up64(w * r * up);
     if (how != Recompute::none) m.weight_inputs += up64(w * r * q);
     if (how == Recompute::full)
-      m.weight_inputs += state + (moe ? up64(w * got * ef) + routing : up64(w * r * f));
+      m.weight_inputs +=
+          state + (moe ? up64(w * got * ef) + routing + up64(w * r * sf) : up64(w * r * f));
     if (how == Recompute::selective) reread = std::max(reread, core);
     if (how == Recompute::full) reread = std::max(reread, core + rest);
   }
@@ -61,8 +67,9 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   }
   for (int l = 0; l < spec.layers; ++l) {
     const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
-    std::int64_t experts = 2 * up64(w * got * ef) + up64(w * got * eup) + up64(w * got * h) +
-                           up64(wide * got) + router;
+    std::int64_t experts = 2 * up64(w * std::max(got * ef, r * sf)) + up64(w * got * eup) +
+                           up64(w * got * h) + up64(wide * got) + router + shared +
+                           2 * up64(wide * gates);
     if (spec.ep > 1) experts += up64(w * n * h) + up64(wide * n);
     turn = std::max(turn, moe ? experts : 2 * up64(w * r * f) + up64(w * r * up));
   }
@@ -79,8 +86,8 @@ TEST_CASE("memory of a chunk equals the formulas") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
   head_norms.ffn_hidden = 8;  // attention takes the most
-  for (const ModelSpec& model :
-       {test_gpt(), test_llama(), head_norms, test_mixtral(), test_qwen3_moe()}) {
+  for (const ModelSpec& model : {test_gpt(), test_llama(), head_norms, test_mixtral(),
+                                 test_qwen3_moe(), test_qwen2_moe(), test_shared_experts()}) {
     for (const int tp : {1, 2, 4}) {
       for (const int chunks : {1, 2, 5}) {
         for (const std::vector<Recompute>& recompute :

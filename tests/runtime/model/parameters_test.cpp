@@ -56,6 +56,13 @@ ModelSpec small_experts() {
   return model;
 }
 
+ModelSpec small_shared_experts() {
+  ModelSpec model = small_experts();
+  model.moe.shared_ffn_hidden = 32;
+  model.moe.shared_expert_gate = true;
+  return model;
+}
+
 TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec's count") {
   int executed = 0;
   for (const CatalogModel& entry : model_catalog()) {
@@ -75,7 +82,8 @@ TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec
 }
 
 TEST_CASE("the counted blocks of all ranks cover each tensor exactly once, whatever the plan") {
-  for (const ModelSpec& model : {small_model(true), small_model(false), small_experts()}) {
+  for (const ModelSpec& model :
+       {small_model(true), small_model(false), small_experts(), small_shared_experts()}) {
     std::map<std::string, std::int64_t> shapes;  // of the first plan
     for (const int pp : {1, 2, 5}) {
       for (const int tp : {1, 2, 4, 8}) {
@@ -199,6 +207,32 @@ TEST_CASE("matrices of a layer's experts follow each other, and routers come fir
     const Parameter& down = *by_name.at("layers.2.moe.experts.3.down.weight");
     CHECK(down.first_column == (tp - 1) * 8);
     CHECK(down.deviation == Approx(0.02 / std::sqrt(6.0)));
+  }
+}
+
+TEST_CASE("shared experts split as an MLP, and each rank has a part of their gate's gradient") {
+  for (const int tp : {1, 2}) {
+    ChunkSpec spec = chunk_of(small_experts(), 1, 0, tp, tp - 1);
+    spec.model.moe.shared_ffn_hidden = 20;
+    spec.model.moe.shared_expert_gate = true;
+    spec.sequence_parallel = false;
+    spec.units = 1;
+    std::map<std::string, const Parameter*> by_name;
+    const ChunkParameters parameters = parameters_of(spec);
+    for (const Parameter& p : parameters.flat_params.front().parameters) by_name[p.name] = &p;
+    const Parameter& gate = *by_name.at("layers.1.moe.shared_gate.weight");
+    CHECK(gate.rows == 1);
+    CHECK(gate.columns == 24);
+    CHECK(gate.summed_over_tp == (tp > 1));
+    CHECK(gate.counted == (tp == 1));
+    const Parameter& up = *by_name.at("layers.1.moe.shared.up.weight");
+    CHECK(up.local_rows == 20 / tp);
+    CHECK(up.first_row == (tp - 1) * 10);
+    CHECK(up.offset - by_name.at("layers.1.moe.shared.gate.weight")->offset == 20 / tp * 24);
+    const Parameter& down = *by_name.at("layers.2.moe.shared.down.weight");
+    CHECK(down.first_column == (tp - 1) * 10);
+    CHECK(down.deviation == Approx(0.02 / std::sqrt(6.0)));
+    CHECK_FALSE(by_name.contains("layers.0.moe.shared.up.weight"));
   }
 }
 

@@ -59,4 +59,26 @@ inline ModelSpec test_qwen3_moe() {
   return model;
 }
 
+/// Like Qwen2-MoE's: biases of q, k and v, and shared experts that a gate weights.
+inline ModelSpec test_qwen2_moe() {
+  ModelSpec model = test_llama();
+  model.qkv_bias = true;
+  model.moe.experts = 6;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.shared_ffn_hidden = 20;
+  model.moe.shared_expert_gate = true;
+  model.moe.router_normalized = false;
+  return model;
+}
+
+/// Shared experts without a gate, wider than all routed ones that a token visits.
+inline ModelSpec test_shared_experts() {
+  ModelSpec model = test_qwen3_moe();
+  model.moe.first_dense_layers = 1;
+  model.moe.every = 1;
+  model.moe.shared_ffn_hidden = 48;
+  return model;
+}
+
 }  // namespace echelon

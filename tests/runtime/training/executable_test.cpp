@@ -81,6 +81,10 @@ TEST_CASE("a plan with experts is executed if every tensor-parallel rank has a p
               "ep 4 with ZeRO groups of 2") == "");
   CHECK(lacks(message_of([](Plan& p) { p.dp = 4, p.ep = 4, p.dispatcher = Dispatcher::allgather; }),
               "dispatcher allgather") == "");
+  file.model.moe.shared_ffn_hidden = 9;
+  const Status shared = check_executable(file, "cpu");
+  REQUIRE_FALSE(shared.ok());
+  CHECK(lacks(shared.error().message(), "shared experts of width 9 over tp 2") == "");
   file.model.moe.expert_ffn_hidden = 7;
   const Status uneven = check_executable(file, "cpu");
   REQUIRE_FALSE(uneven.ok());

@@ -237,6 +237,35 @@ TEST_CASE("memory of a model whose layers are dense or have experts is predicted
   }
 }
 
+TEST_CASE("memory of shared experts is predicted as well, with their gate and without") {
+  ModelSpec model = measured_llama();
+  model.name = "small-shared-experts";
+  model.moe.experts = 8;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 128;
+  using enum ScheduleKind;
+  for (const int shared : {64, 448}) {  // narrower and wider than a token's experts
+    model.moe.shared_ffn_hidden = shared;
+    model.moe.shared_expert_gate = shared > 64;
+    for (const int every : {1, 2}) {  // 2: every second layer is dense
+      model.moe.first_dense_layers = every - 1;
+      model.moe.every = every;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
+        check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
+        check<Bfloat16>(model, {1, 2, 2, 2, 2, false, recompute, interleaved}, "bf16");
+      }
+    }
+    model.moe.first_dense_layers = 0;
+    model.moe.every = 1;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      check<double>(model, {2, 2, 1, 2, 3, true, recompute, gpipe}, "fp64");
+      check<Bfloat16>(model, {1, 1, 1, 4, 3, false, recompute, one_f_one_b, {}, 1, 1, 2}, "bf16");
+      check<double>(model, {2, 2, 1, 2, 3, true, recompute, zero_bubble_h1, {}, 1, 1, 2}, "fp64");
+    }
+  }
+}
+
 TEST_CASE("memory with context parallelism is predicted as well") {
   const ModelSpec gpt = load_model("gpt2-tiny").value();
   const ModelSpec llama = measured_llama();

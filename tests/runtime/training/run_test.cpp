@@ -291,9 +291,9 @@ TEST_CASE("features that are not executed are refused by name") {
   CHECK(lacks(changed([](PlanFile& p) { p.plan.cp = 2; }), "cp 2 by p2p (ring attention)") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.plan.ep = 2; }), "ep 2; expected ep 1") == "");
   CHECK(lacks(changed([](PlanFile& p) {
-                p.model.moe = {.experts = 8, .experts_per_token = 2, .shared_ffn_hidden = 4};
+                p.model.moe = {.experts = 8, .experts_per_token = 2, .expert_bias = true};
               }),
-              "shared experts") == "");
+              "biases inside the experts") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.model.heads = 3, p.plan.tp = 2; }),
               "3 heads over tp 2") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.plan.offload_optimizer = 1; }), "offload") == "");

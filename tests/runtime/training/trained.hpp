@@ -90,6 +90,21 @@ inline ModelSpec small_qwen3_moe(int layers = 4) {
   return m;
 }
 
+/// Qwen2-MoE-like: biases of q, k and v; next to the routed experts of each layer shared ones with
+/// a gate.
+inline ModelSpec small_qwen2_moe(int layers = 4) {
+  ModelSpec m = small_llama(layers);
+  m.name = "small-qwen2-moe";
+  m.qkv_bias = true;
+  m.moe.experts = 4;
+  m.moe.experts_per_token = 2;
+  m.moe.expert_ffn_hidden = 12;
+  m.moe.shared_ffn_hidden = 20;
+  m.moe.shared_expert_gate = true;
+  m.moe.router_normalized = false;
+  return m;
+}
+
 struct TrainedCase {
   ModelSpec model;
   ParallelPlan plan;

@@ -136,8 +136,8 @@ TEST_CASE("models with experts train on GPUs to the losses of the CPU") {
   std::uint64_t seed = 60;
   for (const Case& each :
        {Case{small_mixtral, 0, Recompute::none}, Case{small_mixtral, 7, Recompute::full},
-        Case{small_qwen3_moe, 4, Recompute::selective},
-        Case{small_qwen3_moe, 12, Recompute::full}}) {
+        Case{small_qwen3_moe, 4, Recompute::selective}, Case{small_qwen2_moe, 6, Recompute::none},
+        Case{small_qwen2_moe, 12, Recompute::full}, Case{small_qwen3_moe, 12, Recompute::full}}) {
     const GpuVariant& v = kVariants[each.variant];
     TrainedCase c = gpu_case(each.make, v);
     c.steps = 4;  // none of them may be repeated from a graph

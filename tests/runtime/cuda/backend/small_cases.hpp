@@ -15,6 +15,7 @@ inline ModelSpec with_wide_heads(ModelSpec model) {
   model.head_dim = 64;
   model.ffn_hidden = 64;
   if (model.moe.experts > 0) model.moe.expert_ffn_hidden = 32;
+  if (model.moe.shared_ffn_hidden > 0) model.moe.shared_ffn_hidden = 64;
   return model;
 }
 

@@ -152,6 +152,34 @@ TEST_CASE("CUDA kernels that gather, weight and combine rows agree with the CPU'
 }
 
 template <class T>
+void check_gates(std::int64_t count) {
+  CAPTURE(count, sizeof(T));
+  auto logits = some<T>(count, 131);
+  logits.front() = T(-100.0F);
+  std::vector<float> expected(logits.size());
+  cpu::gate_forward(logits.data(), expected.data(), count);
+  Memory<T> z(logits);
+  Memory<float> weights(logits.size());
+  cuda::gate_forward<T>(nullptr, z.data(), weights.data(), count);
+  CHECK(distance(weights.content(), as<double>(expected)) < kClose<float>);
+  const auto dweights = some<float>(count, 132);
+  std::vector<T> gradient(logits.size());
+  cpu::gate_backward(expected.data(), dweights.data(), gradient.data(), count);
+  Memory<float> slopes(dweights);
+  Memory<float> of(expected);
+  Memory<T> back(std::vector<T>(logits.size(), T(9.0F)));
+  cuda::gate_backward<T>(nullptr, of.data(), slopes.data(), back.data(), count);
+  CHECK(same_bits(back.content(), gradient));
+}
+
+TEST_CASE("CUDA gates of shared experts agree with the CPU's") {
+  for (const std::int64_t count : {1, 300}) {
+    check_gates<float>(count);
+    check_gates<Bfloat16>(count);
+  }
+}
+
+template <class T>
 std::string expert_bits() {
   const Router r{40, 6, 2, false, 1};
   const std::int64_t width = 72;

@@ -59,6 +59,18 @@ ModelSpec small_qwen3_moe() {
   return model;
 }
 
+ModelSpec small_qwen2_moe() {
+  ModelSpec model = two_layer_llama();
+  model.qkv_bias = true;
+  model.moe.experts = 4;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.shared_ffn_hidden = 16;
+  model.moe.shared_expert_gate = true;
+  model.moe.router_normalized = false;
+  return model;
+}
+
 Status export_small(const std::string& where, const ModelSpec& model, Element element) {
   return export_huggingface(where, model, element, [&](const Parameter& whole, void* out) {
     fill({&whole, StateKind::weight, 0, whole.count(), out}, element, out);
@@ -217,6 +229,11 @@ TEST_CASE("tensors of experts have the names of the files on the Hub") {
   CHECK(qwen3.at("model.layers.1.mlp.experts.3.gate_proj.weight") == "[8, 8]");
   CHECK(qwen3.at("model.layers.1.mlp.experts.0.down_proj.weight") == "[8, 8]");
   CHECK_FALSE(qwen3.contains("model.layers.1.mlp.gate_proj.weight"));
+  const auto qwen2 = shapes_of(small_qwen2_moe());
+  CHECK(qwen2.at("model.layers.0.mlp.experts.1.up_proj.weight") == "[8, 8]");
+  CHECK(qwen2.at("model.layers.0.mlp.shared_expert.gate_proj.weight") == "[16, 8]");
+  CHECK(qwen2.at("model.layers.1.mlp.shared_expert.down_proj.weight") == "[8, 16]");
+  CHECK(qwen2.at("model.layers.1.mlp.shared_expert_gate.weight") == "[1, 8]");
 }
 
 TEST_CASE("models with experts that no family has are not exported") {
@@ -227,7 +244,9 @@ TEST_CASE("models with experts that no family has are not exported") {
   scaled.moe.router_scaling = 2;
   ModelSpec unscaled = small_mixtral();
   unscaled.moe.router_normalized = false;
-  for (const ModelSpec& model : {wide, scaled, unscaled}) {
+  ModelSpec ungated = small_qwen2_moe();
+  ungated.moe.shared_expert_gate = false;
+  for (const ModelSpec& model : {wide, scaled, unscaled, ungated}) {
     const Status done = export_small(dir.path(), model, Element::f32);
     REQUIRE_FALSE(done.ok());
     CHECK(mentions(done.error().message(), "no HuggingFace family"));
@@ -235,8 +254,9 @@ TEST_CASE("models with experts that no family has are not exported") {
 }
 
 TEST_CASE("an exported model is imported unchanged, under every split") {
-  for (const ModelSpec& plain : {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(),
-                                 biased_llama(), small_mixtral(), small_qwen3_moe()}) {
+  for (const ModelSpec& plain :
+       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama(),
+        small_mixtral(), small_qwen3_moe(), small_qwen2_moe()}) {
     const ModelSpec model = with_constants(plain, kTheta);
     const TempDir dir;
     REQUIRE(export_small(dir.path(), model, Element::f64).ok());

@@ -59,7 +59,8 @@ def gpt_weights():
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
-def llama_weights(head_norms=False, experts=0, expert_width=0, every=1):
+def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0, gate=False,
+                  biases=False):
     h, f, q, kv = HIDDEN, 20, 24, 12
     w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
     for l in range(LAYERS):
@@ -73,9 +74,18 @@ def llama_weights(head_norms=False, experts=0, expert_width=0, every=1):
                 to = at + f"moe.experts.{e}."
                 w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
                       to + "down.weight": (h, expert_width)}
+            if shared:
+                to = at + "moe.shared."
+                w |= {to + "gate.weight": (shared, h), to + "up.weight": (shared, h),
+                      to + "down.weight": (h, shared)}
+            if gate:
+                w |= {at + "moe.shared_gate.weight": (1, h)}
         else:
             w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
                   at + "mlp.down.weight": (h, f)}
+        if biases:
+            w |= {at + "attention.q.bias": (q,), at + "attention.k.bias": (kv,),
+                  at + "attention.v.bias": (kv,)}
         if head_norms:
             w |= {at + f"attention.{part}_norm.weight": (q // HEADS,) for part in "qk"}
     return {name: weight(name, *shape) for name, shape in w.items()}
@@ -150,6 +160,14 @@ def gpt(w, tokens, eps=1e-5):
     return norm(x, "final_norm") @ w["embedding.word.weight"].T
 
 
+def shared_experts_of(w, at, n):
+    """As Qwen2MoeSparseMoeBlock's; without a gate as DeepseekV3MoE's."""
+    part = lambda name: w[at + f"moe.shared.{name}.weight"].T
+    y = (F.silu(n @ part("gate")) * (n @ part("up"))) @ part("down")
+    gate = at + "moe.shared_gate.weight"
+    return torch.sigmoid(n @ w[gate].T) * y if gate in w else y
+
+
 def experts_of(w, at, n, choices, normalized, scaling):
     """As MixtralSparseMoeBlock and Qwen3MoeSparseMoeBlock of transformers compute it; scaling as
     DeepseekV2Moe's routed_scaling_factor."""
@@ -157,7 +175,8 @@ def experts_of(w, at, n, choices, normalized, scaling):
     weights, chosen = torch.topk(probabilities, choices, dim=-1)
     if normalized:
         weights = weights / weights.sum(dim=-1, keepdim=True)
-    out = torch.zeros_like(n)
+    shared = at + "moe.shared.up.weight" in w
+    out = shared_experts_of(w, at, n) if shared else torch.zeros_like(n)
     for e in range(w[at + "moe.router.weight"].shape[0]):
         part = lambda name: w[at + f"moe.experts.{e}.{name}.weight"].T
         y = (F.silu(n @ part("gate")) * (n @ part("up"))) @ part("down")
@@ -166,7 +185,7 @@ def experts_of(w, at, n, choices, normalized, scaling):
 
 
 def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1):
-    linear = lambda x, name: F.linear(x, w[name + ".weight"])
+    linear = lambda x, name: F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
     norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
 
     def head_norm(x, name):  # of Qwen 3's heads, before the rotation
@@ -213,6 +232,8 @@ write("llama_head_norms.csv", llama, llama_weights(head_norms=True), eps=1e-6)
 write("mixtral.csv", llama, llama_weights(experts=5, expert_width=12), choices=2)
 write("qwen3_moe.csv", llama, llama_weights(head_norms=True, experts=8, expert_width=8, every=2),
       choices=3, normalized=False, scaling=1.5)
+write("qwen2_moe.csv", llama, llama_weights(experts=6, expert_width=8, shared=20, gate=True,
+                                             biases=True), choices=2, normalized=False)
 write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
 for name, eps, frequencies in (
         ("theta", 1e-6, plain(500000.0)),
