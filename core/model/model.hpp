@@ -134,6 +134,12 @@ struct RotaryEmbedding {
   /// DeepSeek-V3's modeling_deepseek.py and Megatron-LM --mscale-all-dim.
   double score_mscale = 0;
   bool operator==(const RotaryEmbedding&) const = default;
+  /// Numbers at the start of a head that are rotated, in pairs of its first and its second half, as
+  /// transformers rounds them; a part that is a quotient of whole numbers gives the first of them.
+  [[nodiscard]] int rotated_width(int head_dim) const {
+    constexpr double kRounding = 1e-9;
+    return static_cast<int>(rotated_part * head_dim + kRounding);
+  }
 };
 
 /// Constants of a model's computation in addition to shapes and weights.

@@ -37,9 +37,10 @@ std::string not_executed_block(const ModelSpec& model) {
   return {};
 }
 
-std::string not_executed_rope(const RotaryEmbedding& rope) {
-  if (rope.rotated_part != 1) {
-    return fmt::format("partial rotary embedding ({:g} of each head)", rope.rotated_part);
+std::string not_executed_rope(const RotaryEmbedding& rope, int head_dim) {
+  const int rotated = rope.rotated_width(head_dim);
+  if (rope.rotated_part != 1 && (rotated == 0 || rotated % 2 != 0)) {
+    return fmt::format("a rotary embedding of {} of the {} numbers of a head", rotated, head_dim);
   }
   if (rope.scaling == RopeScaling::dynamic) return "'dynamic' scaling of the rotary embedding";
   if (rope.scaling == RopeScaling::longrope) return "'longrope' scaling of the rotary embedding";
@@ -54,7 +55,8 @@ std::string not_executed(const ModelSpec& model) {
     return "norm_epsilon and rope (rotary embedding) are missing";
   }
   if (model.position == PositionEmbedding::rope) {
-    if (std::string rope = not_executed_rope(model.constants->rope); !rope.empty()) return rope;
+    if (std::string rope = not_executed_rope(model.constants->rope, model.head_dim); !rope.empty())
+      return rope;
   }
   return model.constants->other_arithmetic.empty() ? std::string()
                                                    : model.constants->other_arithmetic.front();

@@ -60,8 +60,9 @@ struct Routing {
 
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).
 struct RotaryFrequencies {
-  std::vector<double> angles;  ///< of pair i (elements i and i + head_dim/2), per position
-  double scale = 1;            ///< multiplies cosines and sines
+  /// Of pair i of n (elements i and i + n), per position; elements from 2n on are not rotated.
+  std::vector<double> angles;
+  double scale = 1;  ///< multiplies cosines and sines
   bool operator==(const RotaryFrequencies&) const = default;
 };
 

@@ -200,7 +200,7 @@ void cast(const From* from, To* to, std::int64_t count) {
 template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
             std::int64_t first_position, const RotaryFrequencies& frequencies, int direction) {
-  const int half = head_dim / 2;
+  const int half = static_cast<int>(frequencies.angles.size());
   // Whole positions, so that their angles are computed once for all samples.
   in_parts((rows + samples - 1) / samples, 4, [&](std::int64_t begin, std::int64_t end) {
     std::vector<Wide<T>> cosines(static_cast<std::size_t>(half));

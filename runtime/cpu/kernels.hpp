@@ -76,8 +76,8 @@ void cast(const From* from, To* to, std::int64_t count);
 // ---- Positions
 
 /// Rotary embedding in the half-split form (HuggingFace's rotate_half), in place, on `heads` heads
-/// of `head_dim` at the start of each row. Row r is position first_position + r / samples.
-/// direction +1 forward, -1 backward.
+/// of `head_dim` at the start of each row: of each head as many pairs as there are frequencies. Row
+/// r is position first_position + r / samples. direction +1 forward, -1 backward.
 template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
             std::int64_t first_position, const RotaryFrequencies& frequencies, int direction);

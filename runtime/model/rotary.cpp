@@ -23,20 +23,19 @@ double llama3_angle(const RotaryEmbedding& rope, double angle) {
 }
 
 /// The pair that turns so many times in the original context, as a real number.
-double yarn_pair(const RotaryEmbedding& rope, int head_dim, double turns) {
-  return head_dim * std::log(rope.original_positions / (turns * kTurn)) /
-         (2 * std::log(rope.theta));
+double yarn_pair(const RotaryEmbedding& rope, int rotated, double turns) {
+  return rotated * std::log(rope.original_positions / (turns * kTurn)) / (2 * std::log(rope.theta));
 }
 
-void scale_by_yarn(const RotaryEmbedding& rope, int head_dim, std::vector<double>& angles) {
-  double first = yarn_pair(rope, head_dim, rope.beta_fast);
-  double last = yarn_pair(rope, head_dim, rope.beta_slow);
+void scale_by_yarn(const RotaryEmbedding& rope, int rotated, std::vector<double>& angles) {
+  double first = yarn_pair(rope, rotated, rope.beta_fast);
+  double last = yarn_pair(rope, rotated, rope.beta_slow);
   if (rope.whole_pairs) {
     first = std::floor(first);
     last = std::ceil(last);
   }
   first = std::max(first, 0.0);
-  last = std::min(last, head_dim - 1.0);
+  last = std::min(last, rotated - 1.0);
   constexpr double kMinWidth = 0.001;  // as in transformers: a step rather than 0/0
   if (first == last) last += kMinWidth;
   for (std::size_t i = 0; i < angles.size(); ++i) {
@@ -48,12 +47,12 @@ void scale_by_yarn(const RotaryEmbedding& rope, int head_dim, std::vector<double
 }  // namespace
 
 RotaryFrequencies rotary_frequencies(const RotaryEmbedding& rope, int head_dim) {
-  EXPECTS(rope.rotated_part == 1, "a part of each head is rotated");
+  const int rotated = rope.rotated_width(head_dim);
   EXPECTS(rope.scaling != RopeScaling::dynamic && rope.scaling != RopeScaling::longrope,
           "a scaling that is not executed");
   RotaryFrequencies frequencies;
-  for (int i = 0; i < head_dim / 2; ++i) {
-    frequencies.angles.push_back(std::pow(rope.theta, -2.0 * i / head_dim));
+  for (int i = 0; i < rotated / 2; ++i) {
+    frequencies.angles.push_back(std::pow(rope.theta, -2.0 * i / rotated));
   }
   if (rope.scaling == RopeScaling::linear) {
     for (double& angle : frequencies.angles) angle /= rope.factor;
@@ -62,7 +61,7 @@ RotaryFrequencies rotary_frequencies(const RotaryEmbedding& rope, int head_dim) 
     for (double& angle : frequencies.angles) angle = llama3_angle(rope, angle);
   }
   if (rope.scaling == RopeScaling::yarn) {
-    scale_by_yarn(rope, head_dim, frequencies.angles);
+    scale_by_yarn(rope, rotated, frequencies.angles);
     frequencies.scale = rope.attention_factor;
   }
   return frequencies;

@@ -7,7 +7,8 @@
 
 namespace echelon {
 
-/// Pair i of d numbers: f = θ^(−2i/d), turns t = f·P/2π in the original context of P positions.
+/// Pair i of the d rotated numbers of a head: f = θ^(−2i/d), turns t = f·P/2π in the original
+/// context of P positions.
 ///
 ///   none    f                                         arXiv 2104.09864, section 3.2.2
 ///   linear  f / factor                                arXiv 2306.15595, equation 4

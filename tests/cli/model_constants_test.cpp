@@ -110,8 +110,8 @@ TEST_CASE(
       {"type", "longrope"}, {"long_factor", {1, 2}}, {"short_factor", {1, 1}}};
   both(config, "'longrope' scaling of the rotary embedding; expected a GPT-2-like or Llama-like");
   config = llama_config();
-  config["partial_rotary_factor"] = 0.5;
-  both(config, "partial rotary embedding (0.5 of each head); expected a GPT-2-like or Llama-like");
+  config["partial_rotary_factor"] = 0.75;
+  both(config, "a rotary embedding of 3 of the 4 numbers of a head; expected a GPT-2-like or");
   config = llama_config();
   config["embedding_multiplier"] = 12.0;
   both(config, "unknown config.json key 'embedding_multiplier'; expected");

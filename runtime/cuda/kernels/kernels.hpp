@@ -104,15 +104,15 @@ void position_gradient(Stream stream, const T* dy, float* dpositions, std::int64
 
 // ---- Rotary positions (rotate.cu)
 
-/// table[p, i] = cos and sin of (first_position + p) · angle i, times the scale, i < head_dim/2 ≤
-/// kMaxPairs: positions · head_dim floats, computed in double.
+/// table[p, i] = cos and sin of (first_position + p) · angle i, times the scale, of at most
+/// kMaxPairs pairs: positions · 2 · pairs floats, computed in double.
 inline constexpr int kMaxPairs = 128;
-void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
+void rotation_table(Stream stream, float* table, std::int64_t positions,
                     std::int64_t first_position, const RotaryFrequencies& frequencies);
-/// Row r is at position r / samples of the table.
+/// Row r is at position r / samples of the table, which has so many pairs of each head.
 template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
-            int samples, int heads, int head_dim, int direction);
+            int samples, int heads, int head_dim, int pairs, int direction);
 
 // ---- Heads split among ranks (head_split.cu)
 

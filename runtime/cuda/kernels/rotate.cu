@@ -28,10 +28,10 @@ __global__ void make_table(float* table, std::int64_t positions, int half,
   table[position * 2 * half + half + i] = static_cast<float>(angles.scale * sin(angle));
 }
 
-/// Block x: a row; a thread turns n pairs of a head.
+/// Block x: a row; a thread turns n pairs of a head, of which there are `half`.
 template <class T, bool vectorized>
 __global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, int samples,
-                           int heads, int half, float direction) {
+                           int heads, int head_dim, int half, float direction) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const float* const angles = table + row / samples * 2 * half;
@@ -40,7 +40,7 @@ __global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, in
        work += static_cast<int>(blockDim.x)) {
     const int i = work % steps * n;
     const int left = half - i;
-    T* const low = x + row * row_stride + std::int64_t{work / steps} * 2 * half + i;
+    T* const low = x + row * row_stride + std::int64_t{work / steps} * head_dim + i;
     T* const high = low + half;
     const Pack<n> c = load_in_row<n, vectorized>(angles + i, left);
     const Pack<n> s = load_in_row<n, vectorized>(angles + half + i, left);
@@ -60,11 +60,10 @@ __global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, in
 
 }  // namespace
 
-void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
+void rotation_table(Stream stream, float* table, std::int64_t positions,
                     std::int64_t first_position, const RotaryFrequencies& frequencies) {
-  const int half = head_dim / 2;
-  EXPECTS(half <= kMaxPairs && frequencies.angles.size() == static_cast<std::size_t>(half),
-          "angles of other heads");
+  const int half = static_cast<int>(frequencies.angles.size());
+  EXPECTS(half <= kMaxPairs, "more pairs than a launch argument holds");
   Angles angles{};
   std::copy(frequencies.angles.begin(), frequencies.angles.end(), angles.of);
   angles.scale = frequencies.scale;
@@ -74,20 +73,21 @@ void rotation_table(Stream stream, float* table, std::int64_t positions, int hea
 
 template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
-            int samples, int heads, int head_dim, int direction) {
+            int samples, int heads, int head_dim, int pairs, int direction) {
   using D = typename OnDevice<T>::Type;
   constexpr int n = kPack<D>;
-  const int half = head_dim / 2;
-  const unsigned threads = threads_for(heads * ceil_div(half, n), kRotateThreads);
-  with_flag(aligned(x, table) && half % n == 0 && row_stride % n == 0, [&](auto vectorized) {
+  const unsigned threads = threads_for(heads * ceil_div(pairs, n), kRotateThreads);
+  const bool whole = pairs % n == 0 && head_dim % n == 0 && row_stride % n == 0;
+  with_flag(aligned(x, table) && whole, [&](auto vectorized) {
     launch<apply_rope<D, vectorized.value>>(stream, grid_of(rows), threads, 0, on_device(x), table,
-                                            row_stride, samples, heads, half,
+                                            row_stride, samples, heads, head_dim, pairs,
                                             static_cast<float>(direction));
   });
 }
 
-#define ECHELON_ROTATE(T) \
-  template void rotate<T>(Stream, T*, const float*, std::int64_t, std::int64_t, int, int, int, int);
+#define ECHELON_ROTATE(T)                                                                      \
+  template void rotate<T>(Stream, T*, const float*, std::int64_t, std::int64_t, int, int, int, \
+                          int, int);
 ECHELON_ROTATE(float)
 ECHELON_ROTATE(Bfloat16)
 #undef ECHELON_ROTATE

@@ -185,7 +185,8 @@ void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequ
   enqueue(
       [&](cudaStream_t on) {
         cuda::rotate<T>(on, qkv, rotation.table, s.sequence * s.samples, s.qkv_stride, s.samples,
-                        s.heads + s.kv_heads, s.head_dim, direction);
+                        s.heads + s.kv_heads, s.head_dim,
+                        static_cast<int>(rotation.frequencies.angles.size()), direction);
       },
       s, qkv, direction);
 }

@@ -69,9 +69,10 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     const ModelSpec& model = spec.model;
     if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
     const RotaryFrequencies frequencies = rotary_frequencies(model.constants->rope, model.head_dim);
-    float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
-                                          "the table of rotary angles");
-    rotation_table(stream(), table, spec.sequence, model.head_dim, 0, frequencies);
+    const auto pairs = static_cast<std::int64_t>(frequencies.angles.size());
+    float* table =
+        memory.allocate<float>(kPart, spec.sequence * 2 * pairs, "the table of rotary angles");
+    rotation_table(stream(), table, spec.sequence, 0, frequencies);
     rotations_.emplace(model.head_dim, Rotation{frequencies, table});
   }
   scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");

@@ -107,7 +107,7 @@ const LlamaFamily* family_with_experts(const ModelSpec& m) {
 /// MLP. Mistral has windows in all layers, Qwen in the last ones, Llama none. A model keeps its
 /// family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
-  if (!is_llama_like(m)) return nullptr;
+  if (!is_llama_like(m) || m.constants->rope.rotated_part != 1) return nullptr;
   if (m.moe.experts > 0) return family_with_experts(m);
   if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
@@ -211,6 +211,12 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
   }
   if (const auto why = not_executed(*model, kOneToken)) {
     return input_error(std::string(where), why->found, why->expected);
+  }
+  const double part = model->constants ? model->constants->rope.rotated_part : 1;
+  if (part != 1) {
+    return input_error(std::string(where),
+                       fmt::format("partial rotary embedding ({:g} of each head)", part),
+                       "whole heads, as transformers rotates those of " + family);
   }
   config.names = *names;
   config.model = std::move(*model);

@@ -61,7 +61,7 @@ TEST_CASE("operations beyond the shapes are refused instead of executed as plain
   // Each of these was once executed as Llama or GPT-2, because their shapes do not differ.
   CHECK(reason("gemma-2b") == "word embeddings multiplied by the root of the hidden width");
   CHECK(reason("gemma-7b") == reason("gemma-2b"));
-  CHECK(reason("nemotron-4-15b") == "partial rotary embedding (0.5 of each head)");
+  CHECK(reason("nemotron-4-15b") == "gains of norms counted from one");
   CHECK(reason("glm-130b") == "DeepNorm: norms behind the residual sums, which are scaled");
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
                                        "llama3.2-1b",       "mistral-7b-v0.1",
                                        "mistral-7b-v0.3",   "mistral-small-3.1-multimodal",
                                        "mixtral-8x22b",     "mixtral-8x22b-instruct",
-                                       "mixtral-8x7b",      "phi-3-mini",
+                                       "mixtral-8x7b",      "phi-3-mini", "phi-4-mini",
                                        "qwen1.5-moe-a2.7b", "qwen2-0.5b",
                                        "qwen2-57b-a14b",    "qwen2-72b",
                                        "qwen3-235b-a22b",   "qwen3-30b-a3b",
@@ -144,6 +144,18 @@ TEST_CASE("scalings that are not executed are named") {
   }
   model.position = PositionEmbedding::learned;  // without a rotary embedding
   CHECK(not_executed(model).empty());
+}
+
+TEST_CASE("a rotary embedding of a part of each head is executed if the part is of pairs") {
+  ModelSpec model = load_model("llama3.1-8b").value();
+  model.constants->rope.rotated_part = 0.25;
+  CHECK(not_executed(model).empty());
+  CHECK(model.constants->rope.rotated_width(128) == 32);
+  CHECK(RotaryEmbedding{.rotated_part = 7.0 / 25}.rotated_width(25) == 7);
+  model.constants->rope.rotated_part = 0.2;
+  CHECK(not_executed(model) == "a rotary embedding of 25 of the 128 numbers of a head");
+  model.constants->rope.rotated_part = 0.001;
+  CHECK(not_executed(model) == "a rotary embedding of 0 of the 128 numbers of a head");
 }
 
 TEST_CASE("a model without constants is planned but not executed") {

@@ -243,6 +243,25 @@ TEST_CASE("rotary embedding turns pairs of numbers by position / theta^(2i/d), a
   CHECK(distance(turned, x) < kClose<double>);
 }
 
+TEST_CASE("of a head that is rotated in part the rest stays as it is") {
+  constexpr int kDim = 10, kHeads = 2, kPart = 6;
+  const RotaryFrequencies whole = rotary_frequencies({}, kPart);
+  const RotaryFrequencies part = rotary_frequencies({.rotated_part = 0.6}, kDim);
+  CHECK((part == whole));
+  Numbers numbers(38);
+  const auto x = operand<double>(numbers, 3 * kHeads * kDim);
+  auto turned = x;
+  cpu::rotate(turned.data(), 3, kHeads * kDim, 1, kHeads, kDim, 4, part, 1);
+  for (std::size_t head = 0; head < 3 * kHeads; ++head) {
+    const auto begin = static_cast<std::ptrdiff_t>(head * kDim);
+    std::vector<double> first(x.begin() + begin, x.begin() + begin + kPart);
+    cpu::rotate(first.data(), 1, kPart, 1, 1, kPart, 4 + static_cast<int>(head) / kHeads, whole, 1);
+    const std::vector<double> now(turned.begin() + begin, turned.begin() + begin + kDim);
+    CHECK(std::equal(first.begin(), first.end(), now.begin()));
+    CHECK(std::equal(now.begin() + kPart, now.end(), x.begin() + begin + kPart));
+  }
+}
+
 TEST_CASE("heads of rows are split among parts, and joined again") {
   constexpr std::int64_t kRows = 5;
   constexpr int kDim = 3;

@@ -159,16 +159,17 @@ void check_rotation(std::int64_t positions, int samples, int heads, int head_dim
   constexpr std::int64_t kFirst = 4000;
   const std::int64_t rows = positions * samples;
   const auto before = spread<T>(rows * row_stride, 89);
-  Memory<float> table(static_cast<std::size_t>(positions * head_dim));
   const RotaryFrequencies frequencies = rotary_frequencies(rope, head_dim);
-  cuda::rotation_table(nullptr, table.data(), positions, head_dim, kFirst, frequencies);
+  const int pairs = static_cast<int>(frequencies.angles.size());
+  Memory<float> table(static_cast<std::size_t>(positions * 2 * pairs));
+  cuda::rotation_table(nullptr, table.data(), positions, kFirst, frequencies);
   for (const int direction : {1, -1}) {
     auto x = before;
     cpu::rotate(x.data(), rows, row_stride, samples, heads, head_dim, kFirst, frequencies,
                 direction);
     Memory<T> on_device(before, shift);
     cuda::rotate<T>(nullptr, on_device.data(), table.data(), rows, row_stride, samples, heads,
-                    head_dim, direction);
+                    head_dim, pairs, direction);
     CHECK(distance(on_device.content(), as<double>(x)) <= kRoundedAlike<T>);
   }
 }
@@ -180,6 +181,14 @@ TEST_CASE("CUDA rotations agree with the CPU's at far positions and awkward size
   check_rotation<Bfloat16>(2, 3, 3, 10, 31, 0);
   check_rotation<float>(1, 1, 1, 2, 2, 0);
   check_rotation<Bfloat16>(2, 1, 2, 16, 32, 1);
+}
+
+TEST_CASE("CUDA rotations of a part of each head agree with the CPU's") {
+  check_rotation<float>(3, 2, 5, 64, 5 * 64 + 32, 0, {.rotated_part = 0.5});
+  check_rotation<Bfloat16>(3, 2, 5, 128, 5 * 128, 0, {.rotated_part = 0.5});
+  check_rotation<Bfloat16>(2, 1, 3, 80, 3 * 80, 0, {.rotated_part = 0.4});
+  check_rotation<Bfloat16>(2, 3, 3, 10, 31, 0, {.rotated_part = 0.6});
+  check_rotation<Bfloat16>(2, 1, 2, 36, 72, 0, {.rotated_part = 32.0 / 36});
 }
 
 TEST_CASE("CUDA rotations of other bases and scalings agree with the CPU's") {
@@ -263,8 +272,8 @@ std::vector<KernelRun> runs_of_elementwise() {
       {"rotation", [] {
          Memory<Bfloat16> x(spread<Bfloat16>(6 * 128, 93));
          Memory<float> table(3 * 64);
-         cuda::rotation_table(nullptr, table.data(), 3, 64, 5, rotary_frequencies({}, 64));
-         cuda::rotate<Bfloat16>(nullptr, x.data(), table.data(), 6, 128, 2, 2, 64, 1);
+         cuda::rotation_table(nullptr, table.data(), 3, 5, rotary_frequencies({}, 64));
+         cuda::rotate<Bfloat16>(nullptr, x.data(), table.data(), 6, 128, 2, 2, 64, 32, 1);
          return bits_of(table.content(), x.content());
        }}};
 }
