@@ -169,6 +169,13 @@ void note_unbalanced_experts(PlanRequest& request) {
   request.assumptions.push_back(
       fmt::format("no load-balancing loss: {} trains the router by the loss of the tokens alone",
                   request.framework.name));
+  const MixtureOfExperts& moe = request.model.moe;
+  if (moe.router_bias && moe.router_score == RouterScore::sigmoid) {
+    request.assumptions.push_back(fmt::format(
+        "the correction of the router's scores stays as it is, initially 0: {} has no rule that "
+        "updates it",
+        request.framework.name));
+  }
 }
 
 /// Some frameworks train without the modules that predict further tokens even if the model has

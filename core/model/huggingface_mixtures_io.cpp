@@ -10,6 +10,7 @@
 #include "core/model/huggingface_experts_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
+#include "core/model/router_arithmetic.hpp"
 
 namespace echelon {
 
@@ -204,7 +205,7 @@ void read_deepseek_v2(JsonReader& reader, ModelSpec& model) {
   }
   // DeepSeek-V3 adds the two best of a group instead.
   if (model.moe.router_groups > 1) {
-    add_arithmetic(model, "groups of experts chosen by their best expert");
+    add_arithmetic(model, kGroupsByBestExpert);
   }
 }
 

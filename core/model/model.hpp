@@ -39,9 +39,10 @@ struct MixtureOfExperts {
                                ///< sigmoid scores)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
   /// Group-limited routing: the experts form `router_groups` groups of equal size, and a token's
-  /// experts lie in `router_group_topk` of them; 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
-  /// 2405.04434, section 2.2.2, device-limited routing); Megatron-LM --moe-router-num-groups and
-  /// --moe-router-group-topk.
+  /// experts lie in `router_group_topk` of them, those with the largest sums of their two best
+  /// scores (but see router_arithmetic.hpp); 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
+  /// 2405.04434, section 2.2.2, device-limited routing); transformers, DeepseekV3TopkRouter;
+  /// Megatron-LM --moe-router-num-groups and --moe-router-group-topk.
   int router_groups = 1;
   int router_group_topk = 1;
   // Names in HuggingFace configurations: scoring_func, norm_topk_prob, routed_scaling_factor.

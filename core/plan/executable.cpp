@@ -2,22 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/model/router_arithmetic.hpp"
+
 namespace echelon {
 
 namespace {
 
-std::string not_executed_experts(const MixtureOfExperts& moe) {
+bool has_arithmetic(const ModelSpec& model, const char* which) {
+  return model.constants && std::ranges::count(model.constants->other_arithmetic, which) > 0;
+}
+
+std::string not_executed_experts(const ModelSpec& model) {
+  const MixtureOfExperts& moe = model.moe;
+  const bool by_best_expert = has_arithmetic(model, kGroupsByBestExpert);
   if (moe.experts == 0) return {};
   if (moe.expert_bias) return "biases inside the experts";
-  if (moe.router_bias) return "a bias of the router";
+  if (moe.router_bias && moe.router_score == RouterScore::softmax) {
+    return "a bias of a router with softmax scores";
+  }
   if (moe.latent_hidden > 0) return "experts on a latent";
-  if (moe.router_groups > 1) return "a router that chooses groups of experts";
-  if (moe.router_score == RouterScore::sigmoid) return "a router with sigmoid scores";
+  if (moe.router_groups > 1 && moe.router_score == RouterScore::softmax && !by_best_expert) {
+    return "groups of experts chosen by the sum of several softmax scores";
+  }
+  constexpr int kMostGroups = 64;  // bits of a number: runtime/backend/kernel_shapes.hpp
+  if (moe.router_groups > kMostGroups) {
+    return fmt::format("a router that chooses among {} groups of experts", moe.router_groups);
+  }
   return {};
 }
 
 std::string not_executed_block(const ModelSpec& model) {
-  if (std::string experts = not_executed_experts(model.moe); !experts.empty()) return experts;
+  if (std::string experts = not_executed_experts(model); !experts.empty()) return experts;
   if (model.latent()) return "latent attention";
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.ssm.layers > 0) return "state spaces";
@@ -58,8 +75,10 @@ std::string not_executed(const ModelSpec& model) {
     if (std::string rope = not_executed_rope(model.constants->rope, model.head_dim); !rope.empty())
       return rope;
   }
-  return model.constants->other_arithmetic.empty() ? std::string()
-                                                   : model.constants->other_arithmetic.front();
+  for (const std::string& other : model.constants->other_arithmetic) {
+    if (other != kGroupsByBestExpert) return other;
+  }
+  return {};
 }
 
 std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/model/attention.hpp"
+#include "core/model/model.hpp"
 #include "runtime/comm/element.hpp"
 
 namespace echelon {
@@ -37,17 +38,37 @@ struct HeadSplit {
 };
 
 /// The router of a layer with experts, for so many rows: each row visits the `choices` experts with
-/// the largest logits, of equal ones those with the lowest numbers. Their weights are their parts
-/// of the softmax over all experts, `normalized` divided by their sum, times `scaling`.
+/// the largest scores, of equal ones those with the lowest numbers. Scores: parts of the softmax
+/// over all experts, or sigmoids of the logits; with a bias (DeepSeek-V3's correction) score + bias
+/// decides. The weights are the scores of the chosen, `normalized` divided by their sum (of
+/// sigmoids
+/// + 1e-20), times `scaling`.
+///
+/// With several groups, equal parts of the experts in their order, only those of the best
+/// `group_choices` are chosen from: groups are compared by the sum of their `group_best` best
+/// experts, one or two.
+/// Source: transformers 5.24, DeepseekV3TopkRouter (models/deepseek_v3/modeling_deepseek_v3.py),
+/// DeepseekV2TopkRouter with topk_method group_limited_greedy (models/deepseek_v2/),
+/// MixtralTopKRouter; which of equal experts torch.topk chooses is not defined. Checked by:
+/// tests/runtime/cpu/experts_test.cpp, tests/runtime/model/chunk_golden_test.cpp.
 struct Router {
   std::int64_t rows = 0;
   int experts = 0;
   int choices = 0;
   bool normalized = true;
   double scaling = 1;
+  RouterScore score = RouterScore::softmax;
+  int groups = 1;  ///< at most kMaxRouterGroups
+  int group_choices = 1;
+  int group_best = 2;
 };
 
-/// Where the router sends rows. Choice c = row · choices + j is the row's j-th largest logit. The
+/// Groups of experts are bits of a number.
+inline constexpr int kMaxRouterGroups = 64;
+/// Added to the sum of a token's sigmoids before it divides them. Source: transformers, as above.
+inline constexpr double kLeastSum = 1e-20;
+
+/// Where the router sends rows. Choice c = row · choices + j is the row's j-th largest score. The
 /// slots are the choices ordered by expert, those of one expert as they were.
 template <class T>
 struct Routing {

@@ -219,8 +219,9 @@ void CpuKernels<T>::attention_backward(const AttentionShape& shape, const T* qkv
 }
 
 template <class T>
-void CpuKernels<T>::route(const Router& router, const T* logits, const Routing<T>& routing) {
-  cpu::route(router, logits, routing);
+void CpuKernels<T>::route(const Router& router, const T* logits, const T* bias,
+                          const Routing<T>& routing) {
+  cpu::route(router, logits, bias, routing);
 }
 
 template <class T>

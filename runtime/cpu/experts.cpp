@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
@@ -15,28 +16,87 @@ W sigmoid(W z) {
   return 1 / (1 + std::exp(-z));
 }
 
-/// The largest logits of a row, in falling order.
+/// What a row chooses by; logits order experts as a softmax of them does.
 template <class T>
-void choose(const Router& r, const T* logits, std::int32_t* chosen) {
+void scores_of(const Router& r, const T* logits, const T* bias, Wide<T>* scores) {
+  for (int e = 0; e < r.experts; ++e) {
+    const Wide<T> z(logits[e]);
+    scores[e] = (r.score == RouterScore::sigmoid ? sigmoid(z) : z) +
+                (bias != nullptr ? Wide<T>(bias[e]) : 0);
+  }
+}
+
+/// What a group is compared by; NaN counts for nothing.
+template <class W>
+W score_of_group(const Router& r, const W* scores) {
+  const int size = r.experts / r.groups;
+  W first = -std::numeric_limits<W>::infinity();
+  W second = first;
+  for (int e = 0; e < size; ++e) {
+    if (scores[e] > first) {
+      second = first;
+      first = scores[e];
+    } else if (scores[e] > second) {
+      second = scores[e];
+    }
+  }
+  return r.group_best > 1 && size > 1 ? first + second : first;
+}
+
+/// A bit for each group: those that a row chooses from.
+template <class W>
+std::uint64_t choose_groups(const Router& r, const W* scores) {
+  const int size = r.experts / r.groups;
+  std::uint64_t chosen = 0;
+  for (int j = 0; j < r.group_choices; ++j) {
+    int best = -1;
+    W largest = 0;
+    for (int g = 0; g < r.groups; ++g) {
+      if ((chosen >> g & 1) != 0) continue;
+      const W score = score_of_group(r, scores + g * size);
+      if (best >= 0 && !(score > largest)) continue;
+      best = g;
+      largest = score;
+    }
+    chosen |= std::uint64_t{1} << best;
+  }
+  return chosen;
+}
+
+/// The largest scores of a row, in falling order.
+template <class W>
+void choose(const Router& r, const W* scores, std::int32_t* chosen) {
+  const int size = r.experts / r.groups;
+  const std::uint64_t groups = r.groups > 1 ? choose_groups(r, scores) : 1;
   for (int j = 0; j < r.choices; ++j) {
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < r.experts; ++e) {
+      if ((groups >> (e / size) & 1) == 0) continue;
       if (std::find(chosen, chosen + j, e) != chosen + j) continue;
-      if (best < 0 || Wide<T>(logits[e]) > Wide<T>(logits[best])) best = e;
+      if (best < 0 || scores[e] > scores[best]) best = e;
     }
     chosen[j] = best;
   }
 }
 
-/// Σ over the experts that the softmax of the weights is over, relative to the first choice.
+/// What the weight of an expert is proportional to: e^(z − max), max that of the first choice, or
+/// its sigmoid.
+template <class W>
+W mass(const Router& r, W z, W max) {
+  return r.score == RouterScore::sigmoid ? sigmoid(z) : std::exp(z - max);
+}
+
+/// What those are divided by: their sum over the experts that the weights are parts of, or 1.
 template <class T>
-Wide<T> sum_of_exponentials(const Router& r, const T* logits, const std::int32_t* chosen) {
+Wide<T> divisor(const Router& r, const T* logits, const std::int32_t* chosen) {
   const Wide<T> max(logits[chosen[0]]);
-  Wide<T> sum = 0;
+  const bool by_sigmoid = r.score == RouterScore::sigmoid;
+  if (by_sigmoid && !r.normalized) return 1;
+  Wide<T> sum = by_sigmoid ? static_cast<Wide<T>>(kLeastSum) : 0;
   if (r.normalized) {
-    for (int j = 0; j < r.choices; ++j) sum += std::exp(Wide<T>(logits[chosen[j]]) - max);
+    for (int j = 0; j < r.choices; ++j) sum += mass(r, Wide<T>(logits[chosen[j]]), max);
   } else {
-    for (int e = 0; e < r.experts; ++e) sum += std::exp(Wide<T>(logits[e]) - max);
+    for (int e = 0; e < r.experts; ++e) sum += mass(r, Wide<T>(logits[e]), max);
   }
   return sum;
 }
@@ -78,11 +138,14 @@ ECHELON_CLONES void combine_row(const T* x, const std::int32_t* slots, int choic
 }  // namespace
 
 template <class T>
-void route(const Router& r, const T* logits, const Routing<T>& routing) {
+void route(const Router& r, const T* logits, const T* bias, const Routing<T>& routing) {
   in_parts(r.rows, grain_of_rows(std::int64_t{r.experts} * r.choices),
            [&](std::int64_t begin, std::int64_t end) {
-             for (std::int64_t row = begin; row < end; ++row)
-               choose(r, logits + row * r.experts, routing.experts + row * r.choices);
+             std::vector<Wide<T>> scores(static_cast<std::size_t>(r.experts));
+             for (std::int64_t row = begin; row < end; ++row) {
+               scores_of(r, logits + row * r.experts, bias, scores.data());
+               choose(r, scores.data(), routing.experts + row * r.choices);
+             }
            });
   const std::int64_t choices = r.rows * r.choices;
   std::fill_n(routing.counts, r.experts, 0);
@@ -97,16 +160,17 @@ void route(const Router& r, const T* logits, const Routing<T>& routing) {
     const T* const z = logits + row * r.experts;
     const std::int32_t* const chosen = routing.experts + row * r.choices;
     const Wide<T> max(z[chosen[0]]);
-    const Wide<T> unit = static_cast<Wide<T>>(r.scaling) / sum_of_exponentials(r, z, chosen);
+    const Wide<T> unit = static_cast<Wide<T>>(r.scaling) / divisor(r, z, chosen);
     for (int j = 0; j < r.choices; ++j) {
       routing.weights[routing.slots[row * r.choices + j]] =
-          std::exp(Wide<T>(z[chosen[j]]) - max) * unit;
+          mass(r, Wide<T>(z[chosen[j]]), max) * unit;
     }
   }
 }
 
 /// Of a softmax p over some experts, scaled by s: dlogit = s·p·(d − Σ p·d), d = 0 where an expert
-/// was not chosen.
+/// was not chosen. Of sigmoids σ, parts p of their sum: s·p·(d − Σ p·d)·(1 − σ) where it was
+/// chosen, else 0; of sigmoids that are not divided s·σ·d·(1 − σ).
 template <class T>
 void route_backward(const Router& r, const T* logits, const Routing<T>& routing,
                     const Wide<T>* dweights, T* dlogits) {
@@ -117,16 +181,20 @@ void route_backward(const Router& r, const T* logits, const Routing<T>& routing,
       T* const dz = dlogits + row * r.experts;
       const std::int32_t* const chosen = routing.experts + row * r.choices;
       const std::int32_t* const slots = routing.slots + row * r.choices;
+      const bool by_sigmoid = r.score == RouterScore::sigmoid;
       W mean = 0;  // s·Σ p·d: the weights are s·p
-      for (int j = 0; j < r.choices; ++j) mean += routing.weights[slots[j]] * dweights[slots[j]];
+      for (int j = 0; j < r.choices && (!by_sigmoid || r.normalized); ++j)
+        mean += routing.weights[slots[j]] * dweights[slots[j]];
       const W scaling = static_cast<W>(r.scaling);
       const W max(z[chosen[0]]);
-      const W unit = 1 / sum_of_exponentials(r, z, chosen);
+      const W unit = 1 / divisor(r, z, chosen);
+      const bool others = !r.normalized && !by_sigmoid;
       for (int e = 0; e < r.experts; ++e)
-        dz[e] = r.normalized ? T(W(0)) : T(-std::exp(W(z[e]) - max) * unit * mean);
+        dz[e] = others ? T(-mass(r, W(z[e]), max) * unit * mean) : T(W(0));
       for (int j = 0; j < r.choices; ++j) {
-        const W p = std::exp(W(z[chosen[j]]) - max) * unit;
-        dz[chosen[j]] = T(p * (scaling * dweights[slots[j]] - mean));
+        const W of_score = mass(r, W(z[chosen[j]]), max);
+        const W slope = (scaling * dweights[slots[j]] - mean) * (by_sigmoid ? 1 - of_score : 1);
+        dz[chosen[j]] = T(of_score * unit * slope);
       }
     }
   });
@@ -189,7 +257,7 @@ void gate_backward(const Wide<T>* weights, const Wide<T>* dweights, T* dlogits,
 }
 
 #define ECHELON_EXPERTS(T)                                                                         \
-  template void route<T>(const Router&, const T*, const Routing<T>&);                              \
+  template void route<T>(const Router&, const T*, const T*, const Routing<T>&);                    \
   template void route_backward<T>(const Router&, const T*, const Routing<T>&, const Wide<T>*, T*); \
   template void gather_rows<T>(const T*, const std::int32_t*, std::int64_t, std::int64_t, T*);     \
   template void combine_rows<T>(const T*, const std::int32_t*, std::int64_t, int, std::int64_t,    \

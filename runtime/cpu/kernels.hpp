@@ -102,7 +102,7 @@ void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
 
 /// All of `routing` is written. NaN is larger than nothing; a row of them visits the first experts.
 template <class T>
-void route(const Router& router, const T* logits, const Routing<T>& routing);
+void route(const Router& router, const T* logits, const T* bias, const Routing<T>& routing);
 template <class T>
 void route_backward(const Router& router, const T* logits, const Routing<T>& routing,
                     const Wide<T>* dweights, T* dlogits);

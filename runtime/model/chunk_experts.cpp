@@ -2,8 +2,10 @@
 // part of each expert, so that the sum over the ranks is that of a dense MLP. The weights of a
 // row's experts multiply the inputs of the down projections. Where several ranks share the experts
 // (ep), rows travel to them and back.
+#include <algorithm>
 #include <numeric>
 
+#include "core/model/router_arithmetic.hpp"
 #include "runtime/model/chunk.hpp"
 
 namespace echelon {
@@ -20,8 +22,17 @@ std::vector<std::int64_t> times(std::vector<std::int64_t> rows, std::int64_t wid
 template <class T>
 Router Chunk<T>::router() const {
   const MixtureOfExperts& moe = spec().model.moe;
-  return {shape().rows, moe.experts, moe.experts_per_token, moe.router_normalized,
-          moe.router_scaling};
+  const auto& others = spec().model.constants->other_arithmetic;
+  const bool by_best_expert = std::ranges::count(others, kGroupsByBestExpert) > 0;
+  return {.rows = shape().rows,
+          .experts = moe.experts,
+          .choices = moe.experts_per_token,
+          .normalized = moe.router_normalized,
+          .scaling = moe.router_scaling,
+          .score = moe.router_score,
+          .groups = moe.router_groups,
+          .group_choices = moe.router_group_topk,
+          .group_best = by_best_expert ? 1 : 2};
 }
 
 template <class T>
@@ -86,7 +97,9 @@ typename Chunk<T>::Exchange Chunk<T>::experts_up(int layer, const ChunkArguments
   const ExpertRouting<T>& routing = activations.routing;
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.router, s.experts, nullptr, nullptr,
               activations.logits);
-  k_.route(router(), activations.logits, routing.own);
+  const bool biased = spec().model.moe.router_bias;
+  k_.route(router(), activations.logits, biased ? args.weights + at.router_bias : nullptr,
+           routing.own);
   shared_up(layer, args, activations, in);
   if (spec().ep > 1) ep_->all_gather(routing.own.counts, routing.counts, s.experts, Element::i32);
   Exchange exchange = exchange_of(routing);

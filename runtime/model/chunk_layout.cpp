@@ -46,6 +46,7 @@ LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat,
   o.output = find("attention.output.weight");
   if (model.attention_output_bias) o.output_bias = find("attention.output.bias");
   if (experts) o.router = find("moe.router.weight");
+  if (experts && model.moe.router_bias) o.router_bias = find("moe.router.bias");
   if (experts && model.moe.shared_ffn_hidden > 0) {
     o.shared_up = find(model.gated_mlp ? "moe.shared.gate.weight" : "moe.shared.up.weight");
     o.shared_down = find("moe.shared.down.weight");

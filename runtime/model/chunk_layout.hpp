@@ -200,7 +200,7 @@ struct LayerOffsets {
   std::int64_t q_norm = 0, k_norm = 0;
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
   std::int64_t shared_gate = 0, shared_up = 0, shared_down = 0;
-  std::int64_t router = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
+  std::int64_t router = 0, router_bias = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
 };
 struct EndOffsets {
   std::int64_t word_embedding = 0,

@@ -138,7 +138,8 @@ void add_partial(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) 
   }
 }
 
-/// Parameters along the residual stream: norms, and biases of row-parallel matrices.
+/// Parameters along the residual stream: norms, and biases of row-parallel matrices; and the
+/// router's, which has no gradient.
 void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
   const std::string at = layer_name(layer);
   flat.add_norm(at + "attention.norm");
@@ -146,6 +147,9 @@ void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int 
     flat.add_replicated(at + "attention.output.bias", model.hidden, Parameter::Fill::zeros);
   }
   flat.add_norm(at + "mlp.norm");
+  if (model.layer_kind(layer) == LayerKind::moe && model.moe.router_bias) {
+    flat.add_replicated(at + "moe.router.bias", model.moe.experts, Parameter::Fill::zeros);
+  }
   if (model.mlp_bias && model.layer_kind(layer) == LayerKind::dense) {
     flat.add_replicated(at + "mlp.down.bias", model.hidden, Parameter::Fill::zeros);
   }

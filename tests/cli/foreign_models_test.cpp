@@ -57,6 +57,21 @@ TEST_CASE("multi-token prediction is priced where the framework trains it, and s
   }
 }
 
+TEST_CASE("an answer says what the own runtime does not do to balance experts") {
+  const Sandbox sandbox;
+  const Json config = published("glm-4.5-air");
+  const std::string correction = "correction of the router's scores stays as it is, initially 0";
+  const Json own = predicted(sandbox, config, "--framework echelon --ep 8");
+  CHECK(assumes(own, "no load-balancing loss"));
+  CHECK(assumes(own, correction));
+  CHECK_FALSE(assumes(own, "plan run refuses"));
+  CHECK_FALSE(assumes(predicted(sandbox, config, "--framework megatron-core --ep 8"), correction));
+  const Json softmax = published("qwen1.5-moe-a2.7b");
+  const Json without = predicted(sandbox, softmax, "--framework echelon --ep 4");
+  CHECK(assumes(without, "no load-balancing loss"));
+  CHECK_FALSE(assumes(without, correction));
+}
+
 TEST_CASE("an answer says what of a foreign file is not planned") {
   const Sandbox sandbox;
   const Json answer = predicted(sandbox, published("gemma3-12b-multimodal"), "");

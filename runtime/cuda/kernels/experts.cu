@@ -1,4 +1,5 @@
 // Experts: the router and the rows that it sends.
+#include "core/base/expects.hpp"
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {
@@ -6,19 +7,73 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread: the choices of a row, in falling order of their logits.
+__device__ __forceinline__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
+
+/// What a row chooses by: its logits, or their sigmoids, and the bias.
 template <class T>
-__global__ void choose(const T* logits, std::int32_t* chosen, std::int64_t rows, int experts,
-                       int choices) {
-  const std::int64_t row = thread_of_grid();
-  if (row >= rows) return;
-  const T* const z = logits + row * experts;
-  std::int32_t* const own = chosen + row * choices;
-  for (int j = 0; j < choices; ++j) {
+struct Scores {
+  const T* logits;
+  const T* bias;  ///< null: none
+  bool by_sigmoid;
+  __device__ __forceinline__ float operator[](int expert) const {
+    const float z = to_float(logits[expert]);
+    return (by_sigmoid ? sigmoid(z) : z) + (bias != nullptr ? to_float(bias[expert]) : 0.0F);
+  }
+};
+
+/// What a group of `size` experts from `begin` on is compared by: its `best` largest scores; NaN
+/// counts for nothing.
+template <class T>
+__device__ float score_of_group(const Scores<T>& scores, int begin, int size, int best) {
+  float first = -INFINITY;
+  float second = -INFINITY;
+  for (int e = begin; e < begin + size; ++e) {
+    const float score = scores[e];
+    if (score > first) {
+      second = first;
+      first = score;
+    } else if (score > second) {
+      second = score;
+    }
+  }
+  return best > 1 && size > 1 ? first + second : first;
+}
+
+/// A bit for each group: those that a row chooses from.
+template <class T>
+__device__ std::uint64_t choose_groups(const Router& r, const Scores<T>& scores) {
+  const int size = r.experts / r.groups;
+  std::uint64_t chosen = 0;
+  for (int j = 0; j < r.group_choices; ++j) {
     int best = -1;
     float largest = 0;
-    for (int e = 0; e < experts; ++e) {
-      const float value = to_float(z[e]);
+    for (int g = 0; g < r.groups; ++g) {
+      if ((chosen >> g & 1) != 0) continue;
+      const float score = score_of_group(scores, g * size, size, r.group_best);
+      if (best >= 0 && !(score > largest)) continue;
+      best = g;
+      largest = score;
+    }
+    chosen |= std::uint64_t{1} << best;
+  }
+  return chosen;
+}
+
+/// A thread: the choices of a row, in falling order of their scores.
+template <class T>
+__global__ void choose(Router r, const T* logits, const T* bias, std::int32_t* chosen) {
+  const std::int64_t row = thread_of_grid();
+  if (row >= r.rows) return;
+  const Scores<T> scores{logits + row * r.experts, bias, r.score == RouterScore::sigmoid};
+  std::int32_t* const own = chosen + row * r.choices;
+  const std::uint64_t groups = r.groups > 1 ? choose_groups(r, scores) : 1;
+  const int size = r.experts / r.groups;
+  for (int j = 0; j < r.choices; ++j) {
+    int best = -1;
+    float largest = 0;
+    for (int e = 0; e < r.experts; ++e) {
+      if ((groups >> (e / size) & 1) == 0) continue;
+      const float value = scores[e];
       if (best >= 0 && !(value > largest)) continue;
       bool taken = false;
       for (int before = 0; before < j; ++before) taken = taken || own[before] == e;
@@ -61,55 +116,65 @@ __global__ void place(const std::int32_t* chosen, std::int32_t* slots, std::int3
   if (thread == 0) counts[expert] = count;
 }
 
-/// Σ e^(z − max) over the experts that the softmax of the weights is over.
+/// What the weight of an expert is proportional to.
+__device__ __forceinline__ float mass(const Router& r, float z, float max) {
+  return r.score == RouterScore::sigmoid ? sigmoid(z) : expf(z - max);
+}
+
+/// What those are divided by: their sum over the experts that the weights are parts of, or 1.
 template <class T>
-__device__ __forceinline__ float sum_of_exponentials(const T* z, const std::int32_t* chosen,
-                                                     float max, int experts, int choices,
-                                                     bool normalized) {
-  float sum = 0;
-  if (normalized) {
-    for (int j = 0; j < choices; ++j) sum += expf(to_float(z[chosen[j]]) - max);
+__device__ __forceinline__ float divisor(const Router& r, const T* z, const std::int32_t* chosen,
+                                         float max) {
+  const bool by_sigmoid = r.score == RouterScore::sigmoid;
+  if (by_sigmoid && !r.normalized) return 1;
+  float sum = by_sigmoid ? static_cast<float>(kLeastSum) : 0.0F;
+  if (r.normalized) {
+    for (int j = 0; j < r.choices; ++j) sum += mass(r, to_float(z[chosen[j]]), max);
   } else {
-    for (int e = 0; e < experts; ++e) sum += expf(to_float(z[e]) - max);
+    for (int e = 0; e < r.experts; ++e) sum += mass(r, to_float(z[e]), max);
   }
   return sum;
 }
 
 /// A thread: the weights of a row's choices.
 template <class T>
-__global__ void weigh(const T* logits, const std::int32_t* chosen, const std::int32_t* slots,
-                      float* weights, std::int64_t rows, int experts, int choices, bool normalized,
-                      float scaling) {
+__global__ void weigh(Router r, const T* logits, const std::int32_t* chosen,
+                      const std::int32_t* slots, float* weights) {
   const std::int64_t row = thread_of_grid();
-  if (row >= rows) return;
-  const T* const z = logits + row * experts;
-  const std::int32_t* const own = chosen + row * choices;
+  if (row >= r.rows) return;
+  const T* const z = logits + row * r.experts;
+  const std::int32_t* const own = chosen + row * r.choices;
   const float max = to_float(z[own[0]]);
-  const float unit = scaling / sum_of_exponentials(z, own, max, experts, choices, normalized);
-  for (int j = 0; j < choices; ++j)
-    weights[slots[row * choices + j]] = expf(to_float(z[own[j]]) - max) * unit;
+  const float unit = static_cast<float>(r.scaling) / divisor(r, z, own, max);
+  for (int j = 0; j < r.choices; ++j)
+    weights[slots[row * r.choices + j]] = mass(r, to_float(z[own[j]]), max) * unit;
 }
 
-/// A thread: the logits of a row. Of a softmax p, scaled by s: s·p·(d − Σ p·d).
+/// A thread: the logits of a row; as runtime/cpu/experts.cpp, route_backward.
 template <class T>
-__global__ void unweigh(const T* logits, const std::int32_t* chosen, const std::int32_t* slots,
-                        const float* weights, const float* dweights, T* dlogits, std::int64_t rows,
-                        int experts, int choices, bool normalized, float scaling) {
+__global__ void unweigh(Router r, const T* logits, const std::int32_t* chosen,
+                        const std::int32_t* slots, const float* weights, const float* dweights,
+                        T* dlogits) {
   const std::int64_t row = thread_of_grid();
-  if (row >= rows) return;
-  const T* const z = logits + row * experts;
-  T* const dz = dlogits + row * experts;
-  const std::int32_t* const own = chosen + row * choices;
-  const std::int32_t* const at = slots + row * choices;
+  if (row >= r.rows) return;
+  const T* const z = logits + row * r.experts;
+  T* const dz = dlogits + row * r.experts;
+  const std::int32_t* const own = chosen + row * r.choices;
+  const std::int32_t* const at = slots + row * r.choices;
+  const bool by_sigmoid = r.score == RouterScore::sigmoid;
   float mean = 0;
-  for (int j = 0; j < choices; ++j) mean += weights[at[j]] * dweights[at[j]];
+  for (int j = 0; j < r.choices && (!by_sigmoid || r.normalized); ++j)
+    mean += weights[at[j]] * dweights[at[j]];
+  const float scaling = static_cast<float>(r.scaling);
   const float max = to_float(z[own[0]]);
-  const float unit = 1 / sum_of_exponentials(z, own, max, experts, choices, normalized);
-  for (int e = 0; e < experts; ++e)
-    dz[e] = from_float<T>(normalized ? 0.0F : -expf(to_float(z[e]) - max) * unit * mean);
-  for (int j = 0; j < choices; ++j) {
-    const float p = expf(to_float(z[own[j]]) - max) * unit;
-    dz[own[j]] = from_float<T>(p * (scaling * dweights[at[j]] - mean));
+  const float unit = 1 / divisor(r, z, own, max);
+  const bool others = !r.normalized && !by_sigmoid;
+  for (int e = 0; e < r.experts; ++e)
+    dz[e] = from_float<T>(others ? -mass(r, to_float(z[e]), max) * unit * mean : 0.0F);
+  for (int j = 0; j < r.choices; ++j) {
+    const float of_score = mass(r, to_float(z[own[j]]), max);
+    const float slope = (scaling * dweights[at[j]] - mean) * (by_sigmoid ? 1 - of_score : 1.0F);
+    dz[own[j]] = from_float<T>(of_score * unit * slope);
   }
 }
 
@@ -182,8 +247,6 @@ __global__ void weight_back(T* x, T* dy, const float* weights, float* dweights,
   if (threadIdx.x == 0) dweights[row] = sum;
 }
 
-__device__ __forceinline__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
-
 /// A thread: a weight.
 template <class T>
 __global__ void gate(const T* logits, float* weights, std::int64_t count) {
@@ -212,29 +275,27 @@ struct RowBlocks {
 }  // namespace
 
 template <class T>
-void route(Stream stream, const Router& r, const T* logits, const Routing<T>& to) {
+void route(Stream stream, const Router& r, const T* logits, const T* bias, const Routing<T>& to) {
   using D = typename OnDevice<T>::Type;
+  EXPECTS(r.groups >= 1 && r.groups <= kMaxRouterGroups, "a bit for each group");
   const dim3 blocks = grid_of(ceil_div(r.rows, kThreads));
-  launch<choose<D>>(stream, blocks, kThreads, 0, on_device(logits), to.experts, r.rows, r.experts,
-                    r.choices);
+  launch<choose<D>>(stream, blocks, kThreads, 0, r, on_device(logits), on_device(bias), to.experts);
   launch<place>(stream, grid_of(r.experts), kThreads, (kMaxWarps + kThreads) * sizeof(int),
                 static_cast<const std::int32_t*>(to.experts), to.slots, to.rows, to.counts,
                 r.rows * r.choices, r.choices);
-  launch<weigh<D>>(stream, blocks, kThreads, 0, on_device(logits),
+  launch<weigh<D>>(stream, blocks, kThreads, 0, r, on_device(logits),
                    static_cast<const std::int32_t*>(to.experts),
-                   static_cast<const std::int32_t*>(to.slots), to.weights, r.rows, r.experts,
-                   r.choices, r.normalized, static_cast<float>(r.scaling));
+                   static_cast<const std::int32_t*>(to.slots), to.weights);
 }
 
 template <class T>
 void route_backward(Stream stream, const Router& r, const T* logits, const Routing<T>& routing,
                     const float* dweights, T* dlogits) {
   using D = typename OnDevice<T>::Type;
-  launch<unweigh<D>>(stream, grid_of(ceil_div(r.rows, kThreads)), kThreads, 0, on_device(logits),
+  launch<unweigh<D>>(stream, grid_of(ceil_div(r.rows, kThreads)), kThreads, 0, r, on_device(logits),
                      static_cast<const std::int32_t*>(routing.experts),
                      static_cast<const std::int32_t*>(routing.slots),
-                     static_cast<const float*>(routing.weights), dweights, on_device(dlogits),
-                     r.rows, r.experts, r.choices, r.normalized, static_cast<float>(r.scaling));
+                     static_cast<const float*>(routing.weights), dweights, on_device(dlogits));
 }
 
 template <class T>
@@ -298,7 +359,7 @@ void gate_backward(Stream stream, const float* weights, const float* dweights, T
 }
 
 #define ECHELON_EXPERTS(T)                                                                        \
-  template void route<T>(Stream, const Router&, const T*, const Routing<T>&);                     \
+  template void route<T>(Stream, const Router&, const T*, const T*, const Routing<T>&);           \
   template void route_backward<T>(Stream, const Router&, const T*, const Routing<T>&,             \
                                   const float*, T*);                                              \
   template void gather_rows<T>(Stream, const T*, const std::int32_t*, std::int64_t, std::int64_t, \

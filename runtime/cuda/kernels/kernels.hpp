@@ -139,7 +139,8 @@ void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat
 // ---- Experts (experts.cu)
 
 template <class T>
-void route(Stream stream, const Router& router, const T* logits, const Routing<T>& routing);
+void route(Stream stream, const Router& router, const T* logits, const T* bias,
+           const Routing<T>& routing);
 template <class T>
 void route_backward(Stream stream, const Router& router, const T* logits, const Routing<T>& routing,
                     const float* dweights, T* dlogits);

@@ -219,9 +219,10 @@ void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, 
       shape, qkv, out, log_sum, dout, dqkv);
 }
 
-void CudaKernels::route(const Router& router, const T* logits, const Routing<T>& routing) {
-  enqueue([&](cudaStream_t on) { cuda::route<T>(on, router, logits, routing); }, router, logits,
-          routing);
+void CudaKernels::route(const Router& router, const T* logits, const T* bias,
+                        const Routing<T>& routing) {
+  enqueue([&](cudaStream_t on) { cuda::route<T>(on, router, logits, bias, routing); }, router,
+          logits, bias, routing);
 }
 
 void CudaKernels::route_backward(const Router& router, const T* logits, const Routing<T>& routing,

@@ -113,7 +113,10 @@ class GraphCache {
     note(n.q_weight, n.k_weight, n.eps);
   }
   void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key_value); }
-  void add(const Router& r) { note(r.rows, r.experts, r.choices, r.normalized, r.scaling); }
+  void add(const Router& r) {
+    note(r.rows, r.experts, r.choices, r.normalized, r.scaling, r.score, r.groups, r.group_choices,
+         r.group_best);
+  }
   template <class T>
   void add(const Routing<T>& r) {
     note(r.experts, r.slots, r.rows, r.counts, r.weights);

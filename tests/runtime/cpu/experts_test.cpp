@@ -22,9 +22,10 @@ struct RoutedRows {
 };
 
 template <class T>
-RoutedRows<T> routed(const Router& r, const std::vector<T>& logits) {
+RoutedRows<T> routed(const Router& r, const std::vector<T>& logits,
+                     const std::vector<T>& bias = {}) {
   RoutedRows<T> out(r);
-  cpu::route(r, logits.data(), out.routing());
+  cpu::route(r, logits.data(), bias.empty() ? nullptr : bias.data(), out.routing());
   return out;
 }
 
@@ -37,64 +38,120 @@ std::vector<double> weights_of(const RoutedRows<T>& routed) {
   return out;
 }
 
-/// A second router: sorts, and takes the softmax as it is written in textbooks.
+/// A second router, as transformers writes it: scores of all experts, groups by sorted scores,
+/// those outside the best ones masked, the rest sorted.
 struct Chosen {
   std::vector<std::int32_t> experts;
   std::vector<double> weights;
 };
-Chosen plain_choice(const Router& r, const double* logits) {
-  std::vector<std::int32_t> order(static_cast<std::size_t>(r.experts));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return logits[a] > logits[b]; });
+Chosen plain_choice(const Router& r, const double* logits, const std::vector<double>& bias = {}) {
+  const bool by_sigmoid = r.score == RouterScore::sigmoid;
   double all = 0;
   for (int e = 0; e < r.experts; ++e) all += std::exp(logits[e]);
-  double chosen = 0;
-  order.resize(static_cast<std::size_t>(r.choices));
-  for (const std::int32_t e : order) chosen += std::exp(logits[e]) / all;
-  Chosen out{order, {}};
-  for (const std::int32_t e : order) {
-    const double p = std::exp(logits[e]) / all;
+  std::vector<double> scores, decisive;
+  for (int e = 0; e < r.experts; ++e) {
+    scores.push_back(by_sigmoid ? 1 / (1 + std::exp(-logits[e])) : std::exp(logits[e]) / all);
+    decisive.push_back(scores.back() + (bias.empty() ? 0 : bias[static_cast<std::size_t>(e)]));
+  }
+  const auto best_of = [](const std::vector<double>& values) {
+    std::vector<std::int32_t> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+      return values[static_cast<std::size_t>(a)] > values[static_cast<std::size_t>(b)];
+    });
+    return order;
+  };
+  const int size = r.experts / r.groups;
+  std::vector<double> groups;
+  for (int g = 0; g < r.groups; ++g) {
+    std::vector<double> own(decisive.begin() + g * size, decisive.begin() + (g + 1) * size);
+    std::sort(own.rbegin(), own.rend());
+    groups.push_back(own[0] + (r.group_best > 1 && size > 1 ? own[1] : 0));
+  }
+  const std::vector<std::int32_t> of_groups = best_of(groups);
+  for (auto g = of_groups.begin() + r.group_choices; g != of_groups.end(); ++g)
+    std::fill_n(decisive.begin() + *g * size, size, -kInf);
+  Chosen out{best_of(decisive), {}};
+  out.experts.resize(static_cast<std::size_t>(r.choices));
+  double chosen = by_sigmoid ? 1e-20 : 0;
+  for (const std::int32_t e : out.experts) chosen += scores[static_cast<std::size_t>(e)];
+  for (const std::int32_t e : out.experts) {
+    const double p = scores[static_cast<std::size_t>(e)];
     out.weights.push_back(r.scaling * (r.normalized ? p / chosen : p));
   }
   return out;
 }
 
+/// DeepSeek-V2's and V3's are among them, in proportion.
 const std::vector<Router>& routers() {
+  constexpr auto kSigmoid = RouterScore::sigmoid;
+  constexpr auto kSoftmax = RouterScore::softmax;
   static const std::vector<Router> kAll = {{1, 1, 1, true, 1},
                                            {7, 4, 1, false, 1},
                                            {9, 8, 2, true, 1},
                                            {33, 17, 8, false, 2.5},
+                                           {5, 1, 1, true, 1, kSigmoid},
+                                           {11, 9, 3, false, 1.5, kSigmoid},
+                                           {13, 12, 4, true, 2.5, kSigmoid},
+                                           {30, 32, 4, true, 2.5, kSigmoid, 8, 4},
+                                           {21, 12, 3, false, 16, kSoftmax, 4, 2, 1},
+                                           {17, 6, 2, true, 1, kSigmoid, 6, 3},
                                            {300, 60, 6, true, 16}};
   return kAll;
 }
 
+/// A bias for routers with sigmoids; none for others.
+template <class T>
+std::vector<T> bias_for(const Router& r) {
+  Numbers numbers(90);
+  if (r.score == RouterScore::softmax) return {};
+  return as<T>(operand<Bfloat16>(numbers, r.experts, -0.5, 0.5));
+}
+
 }  // namespace
 
-TEST_CASE("each row visits the experts of its largest logits with their parts of the softmax") {
+TEST_CASE(
+    "each row visits the experts of its largest scores, of the best groups, by their scores") {
   for (const Router& r : routers()) {
     CAPTURE(r.rows, r.experts, r.choices);
     Numbers numbers(91);
     auto logits = operand<double>(numbers, r.rows * r.experts, -3, 3);
     if (r.experts > 3) logits[2] = logits[0] = logits[3] = 4;  // equal ones
-    const RoutedRows<double> out = routed(r, logits);
-    for (std::int64_t row = 0; row < r.rows; ++row) {
-      const Chosen expected = plain_choice(r, logits.data() + row * r.experts);
-      for (int j = 0; j < r.choices; ++j) {
-        const auto c = static_cast<std::size_t>(row * r.choices + j);
-        CHECK(out.experts[c] == expected.experts[static_cast<std::size_t>(j)]);
-        CHECK(weights_of(out)[c] ==
-              Approx(expected.weights[static_cast<std::size_t>(j)]).epsilon(1e-13));
+    for (const std::vector<double>& bias : {std::vector<double>{}, bias_for<double>(r)}) {
+      const RoutedRows<double> out = routed(r, logits, bias);
+      const std::vector<double> weights = weights_of(out);
+      for (std::int64_t row = 0; row < r.rows; ++row) {
+        const Chosen expected = plain_choice(r, logits.data() + row * r.experts, bias);
+        for (int j = 0; j < r.choices; ++j) {
+          const auto c = static_cast<std::size_t>(row * r.choices + j);
+          CHECK(out.experts[c] == expected.experts[static_cast<std::size_t>(j)]);
+          CHECK(weights[c] == Approx(expected.weights[static_cast<std::size_t>(j)]).epsilon(1e-13));
+        }
       }
     }
   }
+}
+
+TEST_CASE("a bias decides which experts a row visits, and does not change their weights") {
+  const Router r{1, 6, 2, false, 1, RouterScore::sigmoid, 3, 1};
+  const std::vector<double> logits{2, -1, 1, 0.9, -3, -3};
+  // Two of one group by their sum: 0.88 + 0.27 < 0.73 + 0.71.
+  CHECK(routed(r, logits).experts == std::vector<std::int32_t>{2, 3});
+  Router by_best = r;
+  by_best.group_best = 1;
+  CHECK(routed(by_best, logits).experts == std::vector<std::int32_t>{0, 1});
+  const RoutedRows<double> out = routed(r, logits, {0, 0, 0, 0, 3, 4});
+  CHECK(out.experts == std::vector<std::int32_t>{5, 4});
+  for (const double weight : weights_of(out)) CHECK(weight == Approx(1 / (1 + std::exp(3.0))));
+  // Equal ones: the lower numbers, of groups too.
+  CHECK(routed(r, std::vector<double>(6, 1.0)).experts == std::vector<std::int32_t>{0, 1});
 }
 
 TEST_CASE("slots are the choices ordered by expert, those of one expert as they were") {
   for (const Router& r : routers()) {
     Numbers numbers(92);
     const auto logits = operand<float>(numbers, r.rows * r.experts);
-    const RoutedRows<float> out = routed(r, logits);
+    const RoutedRows<float> out = routed(r, logits, bias_for<float>(r));
     std::vector<std::size_t> order(out.experts.size());
     std::iota(order.begin(), order.end(), 0U);
     std::stable_sort(order.begin(), order.end(),
@@ -115,7 +172,8 @@ TEST_CASE("the gradient of the router's logits agrees with finite differences") 
     CAPTURE(r.rows, r.experts, r.choices);
     Numbers numbers(93);
     const auto logits = operand<double>(numbers, r.rows * r.experts, -3, 3);
-    RoutedRows<double> out = routed(r, logits);
+    const auto bias = bias_for<double>(r);
+    RoutedRows<double> out = routed(r, logits, bias);
     const auto by_choice = operand<double>(numbers, r.rows * r.choices);
     std::vector<double> by_slot(by_choice.size());
     for (std::size_t c = 0; c < by_choice.size(); ++c)
@@ -123,7 +181,9 @@ TEST_CASE("the gradient of the router's logits agrees with finite differences") 
     std::vector<double> gradient(logits.size(), kNaN);
     cpu::route_backward(r, logits.data(), out.routing(), by_slot.data(), gradient.data());
     if (r.rows > 100) continue;  // differences of so many take long
-    const auto loss = [&](const auto& at) { return dot(weights_of(routed(r, at)), by_choice); };
+    const auto loss = [&](const auto& at) {
+      return dot(weights_of(routed(r, at, bias)), by_choice);
+    };
     const auto expected = slopes(logits, loss);
     const double all = std::sqrt(dot(expected, expected));
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -132,12 +192,17 @@ TEST_CASE("the gradient of the router's logits agrees with finite differences") 
 }
 
 TEST_CASE("rows of NaN are routed to experts that exist, each once, with weights of NaN") {
-  const Router r{2, 5, 3, true, 1};
-  std::vector<float> logits(10, static_cast<float>(kNaN));
-  logits[7] = 1;
-  const RoutedRows<float> out = routed(r, logits);
-  CHECK(out.experts == std::vector<std::int32_t>{0, 1, 2, 0, 1, 2});
-  for (const double weight : weights_of(out)) CHECK(std::isnan(weight));
+  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
+    const Router r{2, 5, 3, true, 1, score};
+    std::vector<float> logits(10, static_cast<float>(kNaN));
+    logits[7] = 1;
+    const RoutedRows<float> out = routed(r, logits);
+    CHECK(out.experts == std::vector<std::int32_t>{0, 1, 2, 0, 1, 2});
+    for (const double weight : weights_of(out)) CHECK(std::isnan(weight));
+    const Router grouped{1, 6, 2, true, 1, score, 3, 2};
+    const RoutedRows<float> first = routed(grouped, std::vector<float>(6, logits.front()));
+    CHECK(first.experts == std::vector<std::int32_t>{0, 1});
+  }
 }
 
 namespace {
@@ -151,7 +216,7 @@ struct RowCase {
   explicit RowCase(std::int64_t of) : width(of), routed(router) {
     Numbers numbers(94);
     const auto logits = operand<double>(numbers, router.rows * router.experts);
-    cpu::route(router, logits.data(), routed.routing());
+    cpu::route<double>(router, logits.data(), nullptr, routed.routing());
   }
   [[nodiscard]] std::vector<double> run(const std::vector<double>& x,
                                         const std::vector<double>& weights) const {
@@ -247,7 +312,7 @@ ExpertResults<T> results_from(const Router& r, const std::vector<From>& logits_f
   for (std::int64_t i = 0; i < r.rows * r.choices; ++i)
     dweights.push_back(static_cast<Wide<T>>(static_cast<float>(numbers.between(-1, 1))));
   ExpertResults<T> out;
-  RoutedRows<T> routing = routed(r, logits);
+  RoutedRows<T> routing = routed(r, logits, bias_for<T>(r));
   out.weights = weights_of(routing);
   std::vector<T> gradient(logits.size());
   cpu::route_backward(r, logits.data(), routing.routing(), dweights.data(), gradient.data());

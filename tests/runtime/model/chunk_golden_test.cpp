@@ -57,6 +57,9 @@ TEST_CASE("loss and gradients of models with experts equal those of another prog
   check_against_golden(test_mixtral(), "mixtral.csv");
   check_against_golden(test_qwen3_moe(), "qwen3_moe.csv");
   check_against_golden(test_qwen2_moe(), "qwen2_moe.csv");
+  check_against_golden(test_deepseek_experts(), "deepseek_experts.csv");
+  check_against_golden(test_deepseek_v2_experts(), "deepseek_v2_experts.csv");
+  check_against_golden(test_glm4_moe(), "glm4_moe.csv");
 }
 
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {

@@ -74,7 +74,8 @@ TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") 
 TEST_CASE("every gradient of a model with experts is the derivative of the loss") {
   ChunkRun run;
   for (const ModelSpec& model :
-       {test_mixtral(), test_qwen2_moe(), test_shared_experts(), test_qwen3_moe()}) {
+       {test_mixtral(), test_qwen2_moe(), test_shared_experts(), test_deepseek_experts(),
+        test_deepseek_v2_experts(), test_glm4_moe(), test_qwen3_moe()}) {
     run.model = model;
     check_against_differences(run);
   }
@@ -89,10 +90,12 @@ TEST_CASE("every gradient of a model with experts is the derivative of the loss"
 TEST_CASE("recomputation, units and halves of the backward change no bit") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
-  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
-                       ChunkRun{.model = head_norms}, ChunkRun{.model = test_mixtral()},
-                       ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_qwen2_moe()},
-                       ChunkRun{.model = test_shared_experts()}}) {
+  for (ChunkRun run :
+       {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
+        ChunkRun{.model = head_norms}, ChunkRun{.model = test_mixtral()},
+        ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_qwen2_moe()},
+        ChunkRun{.model = test_shared_experts()}, ChunkRun{.model = test_deepseek_experts()},
+        ChunkRun{.model = test_glm4_moe()}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :

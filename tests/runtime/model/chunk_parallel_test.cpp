@@ -22,9 +22,18 @@ std::vector<ModelSpec> parallel_models() {
   biased.position = PositionEmbedding::learned;
   ModelSpec head_norms = one_kv_head;
   head_norms.qk_norm = true;
-  return {test_gpt(),       test_llama(),     one_kv_head,
-          biased,           head_norms,       test_mixtral(),
-          test_qwen3_moe(), test_qwen2_moe(), test_shared_experts()};
+  return {test_gpt(),
+          test_llama(),
+          one_kv_head,
+          biased,
+          head_norms,
+          test_mixtral(),
+          test_qwen3_moe(),
+          test_qwen2_moe(),
+          test_shared_experts(),
+          test_deepseek_experts(),
+          test_deepseek_v2_experts(),
+          test_glm4_moe()};
 }
 
 TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradients") {

@@ -60,6 +60,8 @@ ModelSpec small_shared_experts() {
   ModelSpec model = small_experts();
   model.moe.shared_ffn_hidden = 32;
   model.moe.shared_expert_gate = true;
+  model.moe.router_score = RouterScore::sigmoid;
+  model.moe.router_bias = true;
   return model;
 }
 
@@ -233,6 +235,27 @@ TEST_CASE("shared experts split as an MLP, and each rank has a part of their gat
     CHECK(down.first_column == (tp - 1) * 10);
     CHECK(down.deviation == Approx(0.02 / std::sqrt(6.0)));
     CHECK_FALSE(by_name.contains("layers.0.moe.shared.up.weight"));
+  }
+}
+
+TEST_CASE("a router's bias begins at zero, does not decay and is counted once") {
+  for (const int tp : {1, 2}) {
+    for (int rank = 0; rank < tp; ++rank) {
+      int found = 0;
+      const ChunkParameters parameters =
+          parameters_of(chunk_of(small_shared_experts(), 1, 0, tp, rank));
+      for (const FlatParameters& flat : parameters.flat_params) {
+        for (const Parameter& p : flat.parameters) {
+          if (!p.name.ends_with("moe.router.bias")) continue;
+          ++found;
+          CHECK(p.count() == 6);
+          CHECK(p.fill == Parameter::Fill::zeros);
+          CHECK_FALSE(p.decayed);
+          CHECK(p.counted == (rank == 0));
+        }
+      }
+      CHECK(found == 2);
+    }
   }
 }
 

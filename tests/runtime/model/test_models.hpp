@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/model/model.hpp"
+#include "core/model/router_arithmetic.hpp"
 #include "tests/runtime/training/small_models.hpp"
 
 namespace echelon {
@@ -69,6 +70,47 @@ inline ModelSpec test_qwen2_moe() {
   model.moe.shared_ffn_hidden = 20;
   model.moe.shared_expert_gate = true;
   model.moe.router_normalized = false;
+  return model;
+}
+
+/// Like DeepSeek-V3's mixture: a dense layer, then sigmoid scores with a correction, groups of
+/// experts, normalized and scaled weights, shared experts.
+inline ModelSpec test_deepseek_experts() {
+  ModelSpec model = test_llama();
+  model.moe.experts = 8;
+  model.moe.experts_per_token = 3;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.shared_ffn_hidden = 8;
+  model.moe.first_dense_layers = 1;
+  model.moe.router_score = RouterScore::sigmoid;
+  model.moe.router_bias = true;
+  model.moe.router_groups = 4;
+  model.moe.router_group_topk = 2;
+  model.moe.router_scaling = 2.5;
+  return model;
+}
+
+/// Like DeepSeek-V2's: groups by their best expert, weights of the softmax over all, not
+/// normalized.
+inline ModelSpec test_deepseek_v2_experts() {
+  ModelSpec model = test_deepseek_experts();
+  model.moe.router_score = RouterScore::softmax;
+  model.moe.router_bias = model.moe.router_normalized = false;
+  model.moe.router_scaling = 16;
+  model.constants->other_arithmetic = {kGroupsByBestExpert};
+  return model;
+}
+
+/// Like GLM-4.5's: norms of heads of which the first half is rotated, biases of q, k and v;
+/// sigmoid scores with a correction.
+inline ModelSpec test_glm4_moe() {
+  ModelSpec model = test_deepseek_experts();
+  model.head_dim = 8;
+  model.qkv_bias = model.qk_norm = true;
+  model.constants->rope.rotated_part = 0.5;
+  model.moe.router_groups = model.moe.router_group_topk = 1;
+  model.moe.router_normalized = false;
+  model.moe.router_scaling = 1;
   return model;
 }
 

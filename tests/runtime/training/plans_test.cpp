@@ -306,7 +306,8 @@ TEST_CASE("every plan trains a model with norms of heads as one rank does, in fp
 }
 
 TEST_CASE("every plan trains models with experts as one rank does, in fp64") {
-  for (const ModelSpec& model : {small_mixtral(), small_qwen3_moe(), small_qwen2_moe()}) {
+  for (const ModelSpec& model :
+       {small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe()}) {
     for (const Variant& v : variants_of(model)) check_plan(model, v, 0.5);
   }
 }
@@ -315,7 +316,8 @@ TEST_CASE("plans that spread experts over ranks train them as one rank does, in 
   ModelSpec tied = small_mixtral();
   tied.name = "small-mixtral-tied";
   tied.tied_embeddings = true;
-  for (const ModelSpec& model : {small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), tied}) {
+  for (const ModelSpec& model :
+       {small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe(), tied}) {
     for (const Variant& v : expert_variants()) check_plan(model, v, 0.5);
   }
 }

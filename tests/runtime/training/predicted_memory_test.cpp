@@ -247,6 +247,8 @@ TEST_CASE("memory of shared experts is predicted as well, with their gate and wi
   for (const int shared : {64, 448}) {  // narrower and wider than a token's experts
     model.moe.shared_ffn_hidden = shared;
     model.moe.shared_expert_gate = shared > 64;
+    model.moe.router_score = shared > 64 ? RouterScore::softmax : RouterScore::sigmoid;
+    model.moe.router_bias = shared == 64;
     for (const int every : {1, 2}) {  // 2: every second layer is dense
       model.moe.first_dense_layers = every - 1;
       model.moe.every = every;

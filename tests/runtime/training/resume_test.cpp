@@ -166,6 +166,34 @@ TEST_CASE("saved under any plan, a run goes on under any other within rounding")
   }
 }
 
+TEST_CASE("a model with shared experts and a corrected router goes on under any other plan") {
+  const auto plan_of = [](int tp, int dp, int ep, int zero) {
+    TrainedCase c;
+    c.model = small_glm4_moe();
+    c.plan = plan_for(c.model, tp, 1, dp);
+    c.plan.ep = ep;
+    c.plan.zero = zero;
+    c.plan.shard_group = zero > 0 ? dp : 1;
+    c.precision = "bf16";
+    PlanFile plan = plan_file(c);
+    plan.job.precision = find_precision("fp64").value();
+    return plan;
+  };
+  const std::vector<PlanFile> plans{plan_of(1, 1, 1, 0), plan_of(2, 2, 2, 1), plan_of(1, 4, 2, 3)};
+  const Ran whole = run(plans.front(), settings_for(4));
+  const TempDir folder;
+  for (std::size_t from = 0; from < plans.size(); ++from) {
+    RunSettings settings = settings_for(2);
+    settings.checkpoint_dir = (folder.path() / std::to_string(from)).string();
+    (void)run(plans[from], settings);
+    settings.resume = Resume::yes;
+    const Ran rest = run(plans[(from + 1) % plans.size()], settings);
+    REQUIRE(rest.report.steps.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(std::abs(rest.report.steps[i].loss - whole.report.steps[i + 2].loss) < 1e-12);
+  }
+}
+
 TEST_CASE("a checkpoint or export that takes longer than the deadline is no hang") {
   const PlanFile plan = plan_file(small_case(1, 2, 2, 1));
   const TempDir folder;

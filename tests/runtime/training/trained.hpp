@@ -105,6 +105,26 @@ inline ModelSpec small_qwen2_moe(int layers = 4) {
   return m;
 }
 
+/// DeepSeek-V3's mixture, with GLM-4.5's attention: half of each head is rotated; from the second
+/// layer on experts with sigmoid scores, a correction and groups, next to shared ones.
+inline ModelSpec small_glm4_moe(int layers = 4) {
+  ModelSpec m = small_qwen3(layers);
+  m.name = "small-glm4-moe";
+  m.qkv_bias = true;
+  m.constants->rope.rotated_part = 0.5;
+  m.moe.experts = 8;
+  m.moe.experts_per_token = 3;
+  m.moe.expert_ffn_hidden = 12;
+  m.moe.shared_ffn_hidden = 12;
+  m.moe.first_dense_layers = 1;
+  m.moe.router_score = RouterScore::sigmoid;
+  m.moe.router_bias = true;
+  m.moe.router_groups = 4;
+  m.moe.router_group_topk = 2;
+  m.moe.router_scaling = 2.5;
+  return m;
+}
+
 struct TrainedCase {
   ModelSpec model;
   ParallelPlan plan;

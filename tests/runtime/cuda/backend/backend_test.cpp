@@ -137,7 +137,8 @@ TEST_CASE("models with experts train on GPUs to the losses of the CPU") {
   for (const Case& each :
        {Case{small_mixtral, 0, Recompute::none}, Case{small_mixtral, 7, Recompute::full},
         Case{small_qwen3_moe, 4, Recompute::selective}, Case{small_qwen2_moe, 6, Recompute::none},
-        Case{small_qwen2_moe, 12, Recompute::full}, Case{small_qwen3_moe, 12, Recompute::full}}) {
+        Case{small_qwen2_moe, 12, Recompute::full}, Case{small_glm4_moe, 7, Recompute::selective},
+        Case{small_qwen3_moe, 12, Recompute::full}}) {
     const GpuVariant& v = kVariants[each.variant];
     TrainedCase c = gpu_case(each.make, v);
     c.steps = 4;  // none of them may be repeated from a graph

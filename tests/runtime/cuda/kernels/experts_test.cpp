@@ -51,15 +51,18 @@ std::vector<T> some(std::int64_t count, std::uint64_t seed) {
 
 template <class T>
 void check_router(const Router& r) {
-  CAPTURE(r.rows, r.experts, r.choices, r.normalized, sizeof(T));
+  CAPTURE(r.rows, r.experts, r.choices, r.normalized, r.groups, sizeof(T));
   auto logits = some<T>(r.rows * r.experts, 121);
   if (r.experts > 3) logits[1] = logits[3];  // equal ones
   if (r.rows > 2) logits[static_cast<std::size_t>(2 * r.experts)] = T(static_cast<float>(kNaN));
   HostRouting expected(r);
-  cpu::route(r, logits.data(), expected.routing<T>());
+  const bool biased = r.score == RouterScore::sigmoid && r.choices > 1;
+  const auto bias = some<T>(r.experts, 130);
+  cpu::route(r, logits.data(), biased ? bias.data() : nullptr, expected.routing<T>());
   DeviceRouting found(r);
   Memory<T> z(logits);
-  cuda::route<T>(nullptr, r, z.data(), found.routing<T>());
+  Memory<T> more(bias);
+  cuda::route<T>(nullptr, r, z.data(), biased ? more.data() : nullptr, found.routing<T>());
   CHECK(found.experts.content() == expected.experts);
   CHECK(found.slots.content() == expected.slots);
   CHECK(found.rows.content() == expected.rows);
@@ -87,8 +90,12 @@ void check_router(const Router& r) {
 }
 
 TEST_CASE("CUDA routers agree with the CPU's, for ties and NaN too") {
-  for (const Router& r : {Router{1, 1, 1, true, 1}, Router{5, 4, 1, false, 1},
-                          Router{33, 8, 2, true, 1}, Router{300, 17, 5, false, 2.5}}) {
+  for (const Router& r :
+       {Router{1, 1, 1, true, 1}, Router{5, 4, 1, false, 1}, Router{33, 8, 2, true, 1},
+        Router{300, 17, 5, false, 2.5}, Router{5, 4, 1, false, 2, RouterScore::sigmoid},
+        Router{300, 12, 4, true, 2.5, RouterScore::sigmoid},
+        Router{40, 32, 4, true, 2.5, RouterScore::sigmoid, 8, 4},
+        Router{40, 12, 3, false, 16, RouterScore::softmax, 4, 2, 1}}) {
     check_router<float>(r);
     check_router<Bfloat16>(r);
   }
@@ -100,7 +107,7 @@ void check_rows(std::int64_t width, std::size_t shift) {
   const Router r{13, 6, 3, true, 1};
   const std::int64_t count = r.rows * r.choices;
   HostRouting on_host(r);
-  cpu::route(r, some<T>(r.rows * r.experts, 123).data(), on_host.routing<T>());
+  cpu::route<T>(r, some<T>(r.rows * r.experts, 123).data(), nullptr, on_host.routing<T>());
   Memory<std::int32_t> rows(on_host.rows), slots(on_host.slots);
   Memory<float> weights(on_host.weights);
 
@@ -181,16 +188,16 @@ TEST_CASE("CUDA gates of shared experts agree with the CPU's") {
 
 template <class T>
 std::string expert_bits() {
-  const Router r{40, 6, 2, false, 1};
+  const Router r{40, 6, 2, true, 1, RouterScore::sigmoid, 3, 2};
   const std::int64_t width = 72;
   const std::int64_t count = r.rows * r.choices;
   Memory<T> logits(some<T>(r.rows * r.experts, 127)), x(some<T>(r.rows * width, 128)),
-      dlogits(static_cast<std::size_t>(r.rows * r.experts)),
+      dlogits(static_cast<std::size_t>(r.rows * r.experts)), bias(some<T>(r.experts, 133)),
       routed(static_cast<std::size_t>(count * width)), dy(some<T>(count * width, 129));
   Memory<float> dweights(static_cast<std::size_t>(count));
   DeviceRouting routing(r);
   const Routing<T> to = routing.routing<T>();
-  cuda::route<T>(nullptr, r, logits.data(), to);
+  cuda::route<T>(nullptr, r, logits.data(), bias.data(), to);
   cuda::gather_rows<T>(nullptr, x.data(), to.rows, count, width, routed.data());
   cuda::weight_rows<T>(nullptr, routed.data(), to.weights, count, width);
   cuda::combine_rows<T>(nullptr, routed.data(), to.slots, r.rows, r.choices, width, x.data(),

@@ -60,15 +60,15 @@ def gpt_weights():
 
 
 def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0, gate=False,
-                  biases=False):
-    h, f, q, kv = HIDDEN, 20, 24, 12
+                  biases=False, first=0, correction=False, head_dim=6):
+    h, f, q, kv = HIDDEN, 20, 4 * head_dim, 2 * head_dim
     w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
     for l in range(LAYERS):
         at = f"layers.{l}."
         w |= {at + "attention.norm.weight": (h,), at + "mlp.norm.weight": (h,),
               at + "attention.q.weight": (q, h), at + "attention.k.weight": (kv, h),
               at + "attention.v.weight": (kv, h), at + "attention.output.weight": (h, q)}
-        if experts and l % every == 0:
+        if experts and l >= first and (l - first) % every == 0:
             w |= {at + "moe.router.weight": (experts, h)}
             for e in range(experts):
                 to = at + f"moe.experts.{e}."
@@ -78,6 +78,8 @@ def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0
                 to = at + "moe.shared."
                 w |= {to + "gate.weight": (shared, h), to + "up.weight": (shared, h),
                       to + "down.weight": (h, shared)}
+            if correction:
+                w |= {at + "moe.router.bias": (experts,)}
             if gate:
                 w |= {at + "moe.shared_gate.weight": (1, h)}
         else:
@@ -146,6 +148,12 @@ def rope(x, frequencies):
     return x * (scale * torch.cos(angle)) + half * (scale * torch.sin(angle))
 
 
+def rope_of_part(x, frequencies, part):
+    """Of the first part of a head, as Glm4MoeAttention does."""
+    d = int(x.shape[-1] * part)
+    return torch.cat([rope(x[..., :d], frequencies), x[..., d:]], -1)
+
+
 def gpt(w, tokens, eps=1e-5):
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
     norm = lambda x, name: F.layer_norm(x, (HIDDEN,), w[name + ".weight"], w[name + ".bias"], eps)
@@ -168,13 +176,30 @@ def shared_experts_of(w, at, n):
     return torch.sigmoid(n @ w[gate].T) * y if gate in w else y
 
 
-def experts_of(w, at, n, choices, normalized, scaling):
+def within_groups(scores, groups, group_choices, best):
+    """Scores of all but the best groups are masked: by the sum of their `best` largest, as
+    DeepseekV3TopkRouter (2) and DeepseekV2TopkRouter (1) of transformers choose groups."""
+    parts = scores.unflatten(-1, (groups, -1))
+    of_groups = parts.topk(best, dim=-1)[0].sum(dim=-1)
+    index = torch.topk(of_groups, group_choices, dim=-1)[1]
+    mask = torch.zeros_like(of_groups).scatter(-1, index, 1)
+    return parts.masked_fill(~mask.bool().unsqueeze(-1), float("-inf")).flatten(-2)
+
+
+def experts_of(w, at, n, choices, normalized, scaling, score, groups, group_choices):
     """As MixtralSparseMoeBlock and Qwen3MoeSparseMoeBlock of transformers compute it; scaling as
-    DeepseekV2Moe's routed_scaling_factor."""
-    probabilities = F.softmax(n @ w[at + "moe.router.weight"].T, dim=-1)
-    weights, chosen = torch.topk(probabilities, choices, dim=-1)
+    DeepseekV2Moe's routed_scaling_factor; sigmoids as DeepseekV3TopkRouter's."""
+    logits = n @ w[at + "moe.router.weight"].T
+    by_sigmoid = score == "sigmoid"
+    scores = logits.sigmoid() if by_sigmoid else F.softmax(logits, dim=-1)
+    bias = at + "moe.router.bias"
+    decisive = scores + w[bias] if bias in w else scores
+    if groups > 1:
+        decisive = within_groups(decisive, groups, group_choices, 2 if by_sigmoid else 1)
+    chosen = torch.topk(decisive, choices, dim=-1)[1]
+    weights = scores.gather(-1, chosen)
     if normalized:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + (1e-20 if by_sigmoid else 0))
     shared = at + "moe.shared.up.weight" in w
     out = shared_experts_of(w, at, n) if shared else torch.zeros_like(n)
     for e in range(w[at + "moe.router.weight"].shape[0]):
@@ -184,7 +209,8 @@ def experts_of(w, at, n, choices, normalized, scaling):
     return out
 
 
-def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1):
+def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1,
+          score="softmax", groups=1, group_choices=1, rotated=1.0):
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
     norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
 
@@ -196,13 +222,14 @@ def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized
         n = norm(x, at + "attention.norm")
         q = head_norm(heads_of(linear(n, at + "attention.q"), HEADS), at + "attention.q_norm")
         k = head_norm(heads_of(linear(n, at + "attention.k"), 2), at + "attention.k_norm")
-        q, k = rope(q, frequencies), rope(k, frequencies)
+        q, k = rope_of_part(q, frequencies, rotated), rope_of_part(k, frequencies, rotated)
         k = k.repeat_interleave(2, dim=1)
         v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
         x = x + linear(attention(q, k, v), at + "attention.output")
         n = norm(x, at + "mlp.norm")
         if at + "moe.router.weight" in w:
-            x = x + experts_of(w, at, n, choices, normalized, scaling)
+            x = x + experts_of(w, at, n, choices, normalized, scaling, score, groups,
+                               group_choices)
             continue
         x = x + linear(F.silu(linear(n, at + "mlp.gate")) * linear(n, at + "mlp.up"),
                        at + "mlp.down")
@@ -220,7 +247,7 @@ def write(name, model, weights, **constants):
         out.writerow(["tensor", "index", "value"])
         out.writerow(["loss", 0, repr(loss.item())])
         for tensor, w in sorted(weights.items()):
-            flat = w.grad.flatten()
+            flat = (torch.zeros_like(w) if w.grad is None else w.grad).flatten()
             for i in sorted({0, flat.numel() // 3, flat.numel() - 1}):
                 out.writerow([tensor, i, repr(flat[i].item())])
             out.writerow([tensor + " norm", 0, repr(flat.norm().item())])
@@ -234,6 +261,14 @@ write("qwen3_moe.csv", llama, llama_weights(head_norms=True, experts=8, expert_w
       choices=3, normalized=False, scaling=1.5)
 write("qwen2_moe.csv", llama, llama_weights(experts=6, expert_width=8, shared=20, gate=True,
                                              biases=True), choices=2, normalized=False)
+deepseek = dict(experts=8, expert_width=8, shared=8, first=1)
+write("deepseek_experts.csv", llama, llama_weights(**deepseek, correction=True), choices=3,
+      scaling=2.5, score="sigmoid", groups=4, group_choices=2)
+write("deepseek_v2_experts.csv", llama, llama_weights(**deepseek), choices=3, normalized=False,
+      scaling=16, groups=4, group_choices=2)
+write("glm4_moe.csv", llama, llama_weights(**deepseek, correction=True, head_norms=True,
+                                           biases=True, head_dim=8),
+      choices=3, normalized=False, score="sigmoid", rotated=0.5)
 write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
 for name, eps, frequencies in (
         ("theta", 1e-6, plain(500000.0)),
