@@ -1,8 +1,8 @@
 // Weights in HuggingFace's directories: config.json and model.safetensors.
 //
 // Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
-// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE (modeling_llama.py ...: matrices
-// as ours; the experts' with the names of the files on the Hub, a tensor for each).
+// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GLM-4.5 (modeling_llama.py ...:
+// matrices as ours; the experts' with the names of the files on the Hub, a tensor for each).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace echelon {
 
 /// Those of families with experts differ from Llama's in those of the experts; Qwen2-MoE's and
-/// Qwen3-MoE's are the same.
-enum class HuggingFaceNames { gpt2, llama, mixtral, qwen_moe };
+/// Qwen3-MoE's are the same, and GLM-4.5's are DeepSeek-V3's.
+enum class HuggingFaceNames { gpt2, llama, mixtral, qwen_moe, deepseek };
 
 /// The place of a parameter in HuggingFace's tensors.
 struct ForeignPlace {
@@ -32,8 +32,9 @@ struct ForeignPlace {
 [[nodiscard]] ForeignPlace foreign_place(HuggingFaceNames names, const Parameter& parameter);
 
 struct HuggingFaceConfig {
-  ModelSpec model;
+  ModelSpec model;  ///< without modules that predict further tokens
   HuggingFaceNames names = HuggingFaceNames::llama;
+  int prediction_modules = 0;  ///< whose tensors are those of layers behind the last one
 };
 /// Errors: those of the model reader; a family whose tensors have other names; those of a run
 /// without --init-from, with the same messages (core/plan/executable.hpp).

@@ -83,14 +83,28 @@ constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
 constexpr LlamaFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM"};
 constexpr LlamaFamily kMixtral = {"mixtral", "MixtralForCausalLM"};
 constexpr LlamaFamily kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM"};
+constexpr LlamaFamily kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr LlamaFamily kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM"};
+
+bool is_glm4_moe(const ModelSpec& m) {
+  const MixtureOfExperts& moe = m.moe;
+  const bool attention = !m.attention_output_bias && !m.mlp_bias && m.windowed_layers == 0;
+  const bool shared = moe.shared_ffn_hidden > 0 && !moe.shared_expert_gate &&
+                      moe.shared_ffn_hidden % moe.expert_ffn_hidden == 0;
+  const bool from_a_layer_on = m.moe_layers() == m.layers - moe.first_dense_layers;
+  return attention && shared && from_a_layer_on && moe.router_bias;
+}
 
 /// Mixtral has experts in every layer, whose width is the only one of its configuration, and
 /// neither biases nor norms of heads; Qwen3-MoE is Qwen3 with them in any layers, Qwen2-MoE the
-/// same of Qwen2 with shared ones and their gate. Null: none of these.
+/// same of Qwen2 with shared ones and their gate. GLM-4.5 has DeepSeek-V3's from a layer on. Null:
+/// none of these.
 const LlamaFamily* family_with_experts(const ModelSpec& m) {
   const MixtureOfExperts& moe = m.moe;
-  if (moe.router_scaling != 1 || m.mlp_bias) return nullptr;
+  if (moe.router_score == RouterScore::sigmoid) return is_glm4_moe(m) ? &kGlm4Moe : nullptr;
+  const bool whole_heads = m.constants->rope.rotated_part == 1;
+  if (moe.router_scaling != 1 || moe.router_groups > 1 || m.mlp_bias || !whole_heads)
+    return nullptr;
   if (moe.shared_ffn_hidden > 0) {
     const bool plain = !m.qk_norm && !m.attention_output_bias && m.windowed_layers == 0;
     return plain && moe.shared_expert_gate ? &kQwen2Moe : nullptr;
@@ -107,8 +121,9 @@ const LlamaFamily* family_with_experts(const ModelSpec& m) {
 /// MLP. Mistral has windows in all layers, Qwen in the last ones, Llama none. A model keeps its
 /// family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
-  if (!is_llama_like(m) || m.constants->rope.rotated_part != 1) return nullptr;
+  if (!is_llama_like(m)) return nullptr;
   if (m.moe.experts > 0) return family_with_experts(m);
+  if (m.constants->rope.rotated_part != 1) return nullptr;
   if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
   const bool windowed = m.windowed_layers > 0;
@@ -123,6 +138,7 @@ const LlamaFamily* llama_family(const ModelSpec& m) {
 std::optional<HuggingFaceNames> names_of(std::string_view family) {
   if (family == "gpt2") return HuggingFaceNames::gpt2;
   if (family == kMixtral.model_type) return HuggingFaceNames::mixtral;
+  if (family == kGlm4Moe.model_type) return HuggingFaceNames::deepseek;
   for (const LlamaFamily& each : {kQwen2Moe, kQwen3Moe}) {
     if (family == each.model_type) return HuggingFaceNames::qwen_moe;
   }
@@ -142,6 +158,23 @@ void add_qwen_experts(const ModelSpec& m, Json& json) {
   for (int layer = 0; layer < m.layers; ++layer) {
     if (m.layer_kind(layer) == LayerKind::dense) json["mlp_only_layers"].push_back(layer);
   }
+}
+
+void add_glm4_experts(const ModelSpec& m, Json& json) {
+  const MixtureOfExperts& moe = m.moe;
+  json["n_routed_experts"] = moe.experts;
+  json["num_experts_per_tok"] = moe.experts_per_token;
+  json["moe_intermediate_size"] = moe.expert_ffn_hidden;
+  json["n_shared_experts"] = moe.shared_ffn_hidden / moe.expert_ffn_hidden;
+  json["first_k_dense_replace"] = moe.first_dense_layers;
+  json["n_group"] = moe.router_groups;
+  json["topk_group"] = moe.router_group_topk;
+  json["norm_topk_prob"] = moe.router_normalized;
+  json["routed_scaling_factor"] = moe.router_scaling;
+  json["num_nextn_predict_layers"] = 0;
+  json["attention_bias"] = m.qkv_bias;
+  json["use_qk_norm"] = m.qk_norm;
+  json["partial_rotary_factor"] = m.constants->rope.rotated_part;
 }
 
 Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
@@ -177,6 +210,7 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
     json["num_experts_per_tok"] = m.moe.experts_per_token;
     json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   }
+  if (&family == &kGlm4Moe) add_glm4_experts(m, json);
   if (&family == &kQwen2Moe) {
     json["qkv_bias"] = m.qkv_bias;
     json["shared_expert_intermediate_size"] = m.moe.shared_ffn_hidden;
@@ -200,20 +234,23 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
 Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::string_view where) {
   Result<ModelSpec> model = parse_model(json, where);
   if (!model) return model.error();
-  // Plans for this runtime have no dropout, even if the model has it.
+  // Plans for this runtime have no dropout and no modules that predict further tokens, even if the
+  // model has them.
   model->hidden_dropout = model->attention_dropout = 0;
   HuggingFaceConfig config;
+  config.prediction_modules = std::exchange(model->prediction_modules, 0);
   const std::string& family = model->architecture;
   const std::optional<HuggingFaceNames> names = names_of(family);
   if (!names) {
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
-                       "one of gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe");
+                       "one of glm4_moe, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, "
+                       "qwen3_moe");
   }
   if (const auto why = not_executed(*model, kOneToken)) {
     return input_error(std::string(where), why->found, why->expected);
   }
   const double part = model->constants ? model->constants->rope.rotated_part : 1;
-  if (part != 1) {
+  if (part != 1 && *names != HuggingFaceNames::deepseek) {
     return input_error(std::string(where),
                        fmt::format("partial rotary embedding ({:g} of each head)", part),
                        "whole heads, as transformers rotates those of " + family);
@@ -230,7 +267,7 @@ Result<std::string> huggingface_config(const ModelSpec& model, Element element,
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",
                        "those of GPT-2, Llama, Qwen2, Qwen3, Mixtral (experts in every layer, as "
-                       "wide as ffn_hidden), Qwen2-MoE or Qwen3-MoE");
+                       "wide as ffn_hidden), Qwen2-MoE, Qwen3-MoE or GLM-4.5");
   }
   names = names_of(llama != nullptr ? llama->model_type : "gpt2").value();
   Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);

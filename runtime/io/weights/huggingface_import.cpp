@@ -21,6 +21,17 @@ bool follows_from_shapes(std::string_view name) {
          name.ends_with(".rotary_emb.inv_freq");
 }
 
+/// Whether a tensor is of a module that predicts further tokens: of a layer behind the last one.
+/// Source: transformers, _keys_to_ignore_on_load_unexpected of Glm4MoeModel and DeepseekV3Model.
+bool of_prediction_module(std::string_view name, std::string_view prefix,
+                          const HuggingFaceConfig& config) {
+  for (int module = 0; module < config.prediction_modules; ++module) {
+    const int layer = config.model.layers + module;
+    if (name.starts_with(fmt::format("{}layers.{}.", prefix, layer))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<HuggingFaceWeights> HuggingFaceWeights::open(const std::string& directory,
@@ -83,7 +94,7 @@ Status HuggingFaceWeights::check_tensors() {
 
 Status HuggingFaceWeights::check_extra(const std::string& name) const {
   if (name == "lm_head.weight" && config_.model.tied_embeddings) return check_tied_head();
-  if (follows_from_shapes(name)) return Done{};
+  if (follows_from_shapes(name) || of_prediction_module(name, prefix_, config_)) return Done{};
   return input_error(
       files_.tensors().at(name).file->path(),
       fmt::format("unexpected tensor {}: the model has no such parameter", name.substr(0, 100)),

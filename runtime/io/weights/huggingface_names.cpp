@@ -49,9 +49,12 @@ constexpr ExpertNames kMixtralExperts = {
 constexpr ExpertNames kQwenExperts = {
     "mlp.gate",           "mlp.experts.",          "gate_proj", "up_proj", "down_proj",
     "mlp.shared_expert.", "mlp.shared_expert_gate"};
+constexpr ExpertNames kDeepseekExperts = {
+    "mlp.gate", "mlp.experts.", "gate_proj", "up_proj", "down_proj", "mlp.shared_experts.", ""};
 
 const ExpertNames& expert_names(HuggingFaceNames names) {
-  return names == HuggingFaceNames::mixtral ? kMixtralExperts : kQwenExperts;
+  if (names == HuggingFaceNames::mixtral) return kMixtralExperts;
+  return names == HuggingFaceNames::deepseek ? kDeepseekExperts : kQwenExperts;
 }
 
 /// Theirs of "moe.router", "moe.experts.N.gate", "moe.shared.gate" or "moe.shared_gate".
@@ -99,8 +102,11 @@ ForeignPlace foreign_place(HuggingFaceNames names, const Parameter& parameter) {
     at = (gpt2 ? "h." : "layers.") + std::string(ours.substr(0, end)) + ".";
     ours.remove_prefix(end + 1);
     if (ours.starts_with("moe.")) {
-      place.name = at + foreign_expert(expert_names(names), ours) + std::string(ending);
-      place.shape = {parameter.rows, parameter.columns};
+      const bool bias = ending == ".bias";  // the router's correction of scores
+      place.name = at + foreign_expert(expert_names(names), ours) +
+                   (bias ? ".e_score_correction_bias" : std::string(ending));
+      place.shape =
+          bias ? std::vector{parameter.rows} : std::vector{parameter.rows, parameter.columns};
       return place;
     }
     found = gpt2 ? &named_so(kGpt2Layer, ours) : &named_so(kLlamaLayer, ours);

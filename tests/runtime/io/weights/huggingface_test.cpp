@@ -71,6 +71,24 @@ ModelSpec small_qwen2_moe() {
   return model;
 }
 
+/// GLM-4.5-like.
+ModelSpec small_glm4_moe() {
+  ModelSpec model = two_layer_llama();
+  model.head_dim = 4;
+  model.qkv_bias = model.qk_norm = true;
+  model.moe.experts = 4;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.shared_ffn_hidden = 16;
+  model.moe.first_dense_layers = 1;
+  model.moe.every = 2;
+  model.moe.router_score = RouterScore::sigmoid;
+  model.moe.router_bias = true;
+  model.moe.router_scaling = 2.5;
+  model.constants->rope.rotated_part = 0.5;
+  return model;
+}
+
 Status export_small(const std::string& where, const ModelSpec& model, Element element) {
   return export_huggingface(where, model, element, [&](const Parameter& whole, void* out) {
     fill({&whole, StateKind::weight, 0, whole.count(), out}, element, out);
@@ -234,6 +252,12 @@ TEST_CASE("tensors of experts have the names of the files on the Hub") {
   CHECK(qwen2.at("model.layers.0.mlp.shared_expert.gate_proj.weight") == "[16, 8]");
   CHECK(qwen2.at("model.layers.1.mlp.shared_expert.down_proj.weight") == "[8, 16]");
   CHECK(qwen2.at("model.layers.1.mlp.shared_expert_gate.weight") == "[1, 8]");
+  const auto glm = shapes_of(small_glm4_moe());
+  CHECK(glm.at("model.layers.0.mlp.up_proj.weight") == "[12, 8]");
+  CHECK(glm.at("model.layers.1.mlp.gate.weight") == "[4, 8]");
+  CHECK(glm.at("model.layers.1.mlp.gate.e_score_correction_bias") == "[4]");
+  CHECK(glm.at("model.layers.1.mlp.experts.3.down_proj.weight") == "[8, 8]");
+  CHECK(glm.at("model.layers.1.mlp.shared_experts.up_proj.weight") == "[16, 8]");
 }
 
 TEST_CASE("models with experts that no family has are not exported") {
@@ -246,7 +270,15 @@ TEST_CASE("models with experts that no family has are not exported") {
   unscaled.moe.router_normalized = false;
   ModelSpec ungated = small_qwen2_moe();
   ungated.moe.shared_expert_gate = false;
-  for (const ModelSpec& model : {wide, scaled, unscaled, ungated}) {
+  ModelSpec uneven = small_glm4_moe();
+  uneven.moe.shared_ffn_hidden = 12;
+  ModelSpec softmax = small_glm4_moe();
+  softmax.moe.router_score = RouterScore::softmax;
+  softmax.moe.router_bias = false;
+  ModelSpec partial = two_layer_llama();
+  partial.constants->rope.rotated_part = 0.5;
+  partial.head_dim = 4;
+  for (const ModelSpec& model : {wide, scaled, unscaled, ungated, uneven, softmax, partial}) {
     const Status done = export_small(dir.path(), model, Element::f32);
     REQUIRE_FALSE(done.ok());
     CHECK(mentions(done.error().message(), "no HuggingFace family"));
@@ -256,8 +288,10 @@ TEST_CASE("models with experts that no family has are not exported") {
 TEST_CASE("an exported model is imported unchanged, under every split") {
   for (const ModelSpec& plain :
        {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama(),
-        small_mixtral(), small_qwen3_moe(), small_qwen2_moe()}) {
-    const ModelSpec model = with_constants(plain, kTheta);
+        small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe()}) {
+    RotaryEmbedding rope = kTheta;
+    if (plain.constants) rope.rotated_part = plain.constants->rope.rotated_part;
+    const ModelSpec model = with_constants(plain, rope);
     const TempDir dir;
     REQUIRE(export_small(dir.path(), model, Element::f64).ok());
     const auto weights = HuggingFaceWeights::open(dir.path(), model);
@@ -402,6 +436,23 @@ TEST_CASE("missing tensors, wrong shapes and unexpected tensors are refused by n
   const fs::path file = dir.path() / "model.safetensors";
   fs::resize_file(file, fs::file_size(file) - 1);
   CHECK(mentions(import_refusal(dir.path(), small_qwen2()), "cut off or damaged"));
+}
+
+TEST_CASE("tensors of modules that predict further tokens are passed over") {
+  const TempDir dir;
+  REQUIRE(export_small(dir.path(), small_glm4_moe(), Element::f32).ok());
+  rewrite(dir.path(), [](auto& tensors) {
+    tensors["model.layers.2.eh_proj.weight"] = tensors["model.norm.weight"];
+  });
+  CHECK(mentions(import_refusal(dir.path(), small_glm4_moe()),
+                 "unexpected tensor model.layers.2.eh_proj.weight"));
+  const std::string path = (dir.path() / "config.json").string();
+  std::string config = slurp(path);
+  const std::string none = "\"num_nextn_predict_layers\": 0";
+  REQUIRE(config.find(none) != std::string::npos);
+  config.replace(config.find(none), none.size(), "\"num_nextn_predict_layers\": 1");
+  std::ofstream(path) << config;
+  CHECK(import_refusal(dir.path(), small_glm4_moe()) == "");
 }
 
 TEST_CASE("names without the prefix are read, as openai's gpt2 has them") {
