@@ -72,6 +72,9 @@ struct Framework {
   /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
   /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
   bool packs_heads = false;
+  /// In latent attention every tensor-parallel rank makes the latents of all tokens, from the
+  /// gathered hidden states; else of its own tokens, whose latents are gathered.
+  bool latents_of_all_tokens = false;
   bool expert_parallel = false;    ///< experts split over ranks
   bool experts_take_tp = false;    ///< … and each over tp ranks unless told otherwise (etp)
   bool rank_orders = false;        ///< offers pp inside dp besides the default order

@@ -9,15 +9,18 @@
 
 namespace echelon {
 
-/// Shape of causal attention, softmax(q·kᵀ/√d).
+/// Shape of causal attention, softmax(factor·q·kᵀ/√d).
 struct AttentionShape {
   std::int64_t sequence = 0;
   int samples = 0;
   int heads = 0;     ///< of this rank
   int kv_heads = 0;  ///< of this rank; divides heads
   int head_dim = 0;
-  std::int64_t qkv_stride = 0;  ///< length of a row: [q heads | k heads | v heads]
-  std::int64_t out_stride = 0;  ///< length of a row of heads · head_dim
+  std::int64_t qkv_stride = 0;      ///< length of a row: [q heads | k heads | v heads]
+  std::int64_t out_stride = 0;      ///< length of a row of heads · value_dim
+  std::optional<int> v_head_dim{};  ///< of values; none: head_dim
+  double score_factor = 1;
+  [[nodiscard]] int value_dim() const { return v_head_dim.value_or(head_dim); }
   auto operator<=>(const AttentionShape&) const = default;
 };
 

@@ -33,9 +33,19 @@ std::string not_executed_experts(const ModelSpec& model) {
   return {};
 }
 
+std::string not_executed_latents(const ModelSpec& model) {
+  if (!model.latent()) return {};
+  if (model.qkv_bias) return "biases in latent attention";
+  if (model.qk_norm) return "QK-norm in latent attention";
+  if (model.normalization != Normalization::rms_norm) return "latent attention with layer norms";
+  if (model.position != PositionEmbedding::rope) return "latent attention without rotary positions";
+  if (model.mla.qk_rope_head_dim % 2 != 0) return "an odd rotary part in latent attention";
+  return {};
+}
+
 std::string not_executed_block(const ModelSpec& model) {
   if (std::string experts = not_executed_experts(model); !experts.empty()) return experts;
-  if (model.latent()) return "latent attention";
+  if (std::string latents = not_executed_latents(model); !latents.empty()) return latents;
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.ssm.layers > 0) return "state spaces";
   if (model.mlp_only_layers > 0) return "layers of a token mixer or an MLP alone";

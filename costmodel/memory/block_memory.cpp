@@ -51,6 +51,7 @@ Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int 
   shape.heads = model.heads / plan.tp / heads_cp;
   shape.kv_heads = std::max(1, model.kv_heads / plan.tp / heads_cp);
   shape.head_dim = model.head_dim;
+  if (model.latent()) shape.v_head_dim = model.mla.v_head_dim;
   const std::optional<AttentionBackward> backward = plan_attention_backward(shape, mode);
   return backward ? backward->workspace : Bytes{};
 }

@@ -159,10 +159,34 @@ void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& frame
   }
 }
 
+/// The same where every rank makes the latents of all tokens. One product makes all latents; their
+/// norms run again in the backward, for the weights' gradients; the heads are put together by one
+/// kernel, which rotates them. The gradients of direct queries and of the latents with respect to
+/// the hidden state are added up.
+/// Source: runtime/model/chunk_latent.cpp.
+void push_whole_latents(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                        LayerSharding sharding) {
+  const LatentAttention& mla = model.mla;
+  const double latents = mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const double normed = s.e * s.T * (mla.q_lora_rank + mla.kv_lora_rank);
+  const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
+  const bool direct = mla.q_lora_rank == 0;
+  push_column_entry(list, "qkv_gather", s, sharding);
+  list.push(gemm("latent_down", s.T, latents, s.h, 0, s.e));
+  list.push(elementwise("latent_norms", 2 * normed, 5 * normed, s.e * s.T * latents));
+  list.push(gemm("q_up", s.T, s.q, direct ? s.h : mla.q_lora_rank, 0, s.e));
+  list.push(gemm("kv_up", s.T, up_kv, mla.kv_lora_rank, 0, s.e));
+  const double heads =
+      s.e * s.T * (s.q + up_kv + mla.qk_rope_head_dim) + s.e * s.T * (s.q + s.kv + s.v);
+  list.push(elementwise("latent_heads", heads, heads, 0));
+  if (direct) list.push(elementwise("query_gradients", 0, 3 * s.e * s.T * s.h, 0));
+}
+
 /// Projections into the heads through latents (MLA): down on every rank, norms, up by heads.
 /// Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1; Megatron-Core MLASelfAttention.
-void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s,
-                     LayerSharding sharding) {
+void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Framework& framework,
+                     const Shapes& s, LayerSharding sharding) {
+  if (framework.latents_of_all_tokens) return push_whole_latents(list, model, s, sharding);
   const LatentAttention& mla = model.mla;
   const double rank_kv = mla.kv_lora_rank;
   const double rank_q = mla.q_lora_rank;
@@ -196,7 +220,7 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                     const Framework& framework, const Shapes& s, LayerSharding sharding) {
   if (model.latent()) {
-    push_latent_qkv(list, model, s, sharding);
+    push_latent_qkv(list, model, framework, s, sharding);
   } else {
     push_qkv(list, model, framework, s, sharding);
   }

@@ -43,12 +43,24 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
   }
 }
 
+/// Gradients that the projections of latent attention work in, and the latents themselves after
+/// their norms; without a latent of queries a second gradient of the hidden state.
+double latent_transients(const ModelSpec& model, const Shapes& s) {
+  if (!model.latent()) return 0;
+  const LatentAttention& mla = model.mla;
+  const double rank_q = mla.q_lora_rank;
+  const double latents = rank_q + mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
+  return s.e * s.T * (s.q + up_kv + latents + mla.kv_lora_rank + (rank_q > 0 ? rank_q : s.h));
+}
+
 /// A framework that recomputes the results of norms and activations in the backward saves none of
 /// them: it saves a layer's input, the sum after attention, q, k, v, and the input of the
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
-///               with norms of heads, or packed heads of context parallelism, beside these; of
+///               with norms of heads, or packed heads of context parallelism, beside these,
+///               as what latent attention projects; of
 ///               experts the former, the rows themselves, and the gradients of the router's logits
 ///               and of the rows' weights; of shared experts the dgrad in the same memory, and the
 ///               input's; of their gate the weights, their gradients and those of the logits
@@ -70,7 +82,8 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       op.kept = Bytes{};
     }
     if (op.kind == OperatorKind::attention)
-      op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0)};
+      op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0) +
+                           latent_transients(model, s)};
     if (op.name == "qk_norm") {
       const Bytes made{2 * s.e * s.T * (s.q + s.kv + s.v)};
       const Bytes turned =

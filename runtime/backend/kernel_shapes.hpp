@@ -32,9 +32,41 @@ struct HeadNorms {
 struct HeadSplit {
   std::int64_t rows = 0;
   int parts = 1;
-  std::int64_t query = 0;      ///< width of all q heads of a row
-  std::int64_t key_value = 0;  ///< width of all k heads, and of all v heads; 0: attention's output
-  [[nodiscard]] std::int64_t width() const { return query + 2 * key_value; }
+  std::int64_t query = 0;  ///< width of all q heads of a row
+  std::int64_t key = 0;    ///< width of all k heads; 0: attention's output
+  std::int64_t value = 0;  ///< width of all v heads; the same
+  [[nodiscard]] std::int64_t width() const { return query + key + value; }
+};
+
+/// Multi-head latent attention of so many rows: a row of latents is [q latent | kv latent | rotary
+/// key], of which the first is absent where queries are projected directly. A q head is [nope |
+/// rope], a head of the kv latent's projection [nope | value], and a k head [nope | rotary key].
+/// The rotated pairs are neighbours: elements 2i and 2i + 1 of the rotary part.
+/// Source: transformers, modeling_deepseek_v3.py (DeepseekV3Attention, and
+/// apply_rotary_pos_emb_interleave, which reorders the result of queries and keys alike).
+struct LatentShape {
+  std::int64_t rows = 0;
+  int samples = 1;  ///< row r is position first_position + r / samples
+  std::int64_t first_position = 0;
+  int heads = 0;
+  int nope = 0;
+  int rope = 0;
+  int value = 0;
+  std::int64_t q_rank = 0;  ///< 0: no latent of queries
+  std::int64_t kv_rank = 0;
+  [[nodiscard]] std::int64_t latents() const { return q_rank + kv_rank + rope; }
+  [[nodiscard]] std::int64_t query() const { return std::int64_t{heads} * (nope + rope); }
+  [[nodiscard]] std::int64_t key_value() const { return std::int64_t{heads} * (nope + value); }
+  /// Of a row of [q heads | k heads | v heads].
+  [[nodiscard]] std::int64_t qkv() const { return 2 * query() + std::int64_t{heads} * value; }
+};
+
+/// RMS norms of the latents.
+template <class T>
+struct LatentNorms {
+  const T* q_weight = nullptr;   ///< [q_rank], where there is one
+  const T* kv_weight = nullptr;  ///< [kv_rank]
+  double eps = 0;
 };
 
 /// The router of a layer with experts, for so many rows: each row visits the `choices` experts with
@@ -81,7 +113,8 @@ struct Routing {
 
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).
 struct RotaryFrequencies {
-  /// Of pair i of n (elements i and i + n), per position; elements from 2n on are not rotated.
+  /// Of pair i of n (elements i and i + n; of latent attention 2i and 2i + 1), per position; elements
+  /// from 2n on are not rotated.
   std::vector<double> angles;
   double scale = 1;  ///< multiplies cosines and sines
   bool operator==(const RotaryFrequencies&) const = default;

@@ -112,15 +112,21 @@ struct Places {
     return query(position, shape.heads + kv);
   }
   [[nodiscard]] std::int64_t value(std::int64_t position, int kv) const {
-    return query(position, shape.heads + shape.kv_heads + kv);
+    return query(position, shape.heads + shape.kv_heads) + std::int64_t{kv} * shape.value_dim();
   }
   [[nodiscard]] std::int64_t out(std::int64_t position, int head) const {
-    return row(position) * shape.out_stride + std::int64_t{head} * shape.head_dim;
+    return row(position) * shape.out_stride + std::int64_t{head} * shape.value_dim();
   }
   [[nodiscard]] std::int64_t sum(std::int64_t position, int head) const {
     return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
   }
 };
+
+/// What multiplies products of queries and keys.
+template <class W>
+W score_scale(const AttentionShape& shape) {
+  return static_cast<W>(shape.score_factor) / std::sqrt(static_cast<W>(shape.head_dim));
+}
 
 template <class W>
 std::vector<W> numbers(std::int64_t rows, std::int64_t columns) {
@@ -134,13 +140,14 @@ void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
+  const std::int64_t dv = s.value_dim();
   const std::int64_t queries = std::min(kQueries, s.sequence - first);
   auto q = numbers<W>(queries, d);
-  auto o = numbers<W>(queries, d);
+  auto o = numbers<W>(queries, dv);
   auto scores = numbers<W>(queries, std::min(kKeys, first + queries));
   std::vector<Softmax<W>> softmax(static_cast<std::size_t>(queries));
-  gather(qkv + at.query(first, head), s.samples * s.qkv_stride, queries, d,
-         1 / std::sqrt(static_cast<W>(d)), q.data());
+  gather(qkv + at.query(first, head), s.samples * s.qkv_stride, queries, d, score_scale<W>(s),
+         q.data());
   for (std::int64_t j = 0; j < first + queries; j += kKeys) {
     const std::int64_t keys = std::min(kKeys, first + queries - j);
     gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k + j * d, d,
@@ -148,17 +155,17 @@ void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide
     for (std::int64_t r = 0; r < queries; ++r) {
       const W correction = take_in(softmax[static_cast<std::size_t>(r)], scores.data() + r * keys,
                                    std::min(keys, first + r + 1 - j), keys);
-      if (correction != 1) scale_row(o.data() + r * d, correction, d);
+      if (correction != 1) scale_row(o.data() + r * dv, correction, dv);
     }
-    gemm(Order::plain, Order::plain, queries, d, keys, scores.data(), keys, v + j * d, d, o.data(),
-         d, true);
+    gemm(Order::plain, Order::plain, queries, dv, keys, scores.data(), keys, v + j * dv, dv,
+         o.data(), dv, true);
   }
   for (std::int64_t r = 0; r < queries; ++r) {
     Softmax<W>& row = softmax[static_cast<std::size_t>(r)];
     log_sum[at.sum(first + r, head)] = row.largest + std::log(row.sum);
     row.sum = 1 / row.sum;
   }
-  scatter(o.data(), queries, d, &softmax.front().sum,
+  scatter(o.data(), queries, dv, &softmax.front().sum,
           static_cast<std::int64_t>(sizeof(Softmax<W>) / sizeof(W)), out + at.out(first, head),
           s.samples * s.out_stride);
 }
@@ -170,50 +177,51 @@ void attention_core_backward(const Places& at, const T* qkv, const T* out, const
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
+  const std::int64_t dv = s.value_dim();
   const std::int64_t stride = s.samples * s.qkv_stride;
-  const W scale = 1 / std::sqrt(static_cast<W>(d));
+  const W scale = score_scale<W>(s);
   const W one = 1;
   auto k = numbers<W>(s.sequence, d);
-  auto v = numbers<W>(s.sequence, d);
-  auto dk = numbers<W>(s.sequence, d);
-  auto dv = numbers<W>(s.sequence, d);
+  auto v = numbers<W>(s.sequence, dv);
+  auto d_k = numbers<W>(s.sequence, d);
+  auto d_v = numbers<W>(s.sequence, dv);
   auto q = numbers<W>(kQueries, d);
   auto dq = numbers<W>(kQueries, d);
-  auto d_out = numbers<W>(kQueries, d);
+  auto d_out = numbers<W>(kQueries, dv);
   auto scores = numbers<W>(kQueries, std::min(kKeys, s.sequence));
   auto slopes = scores;
   gather(qkv + at.key(0, kv), stride, s.sequence, d, one, k.data());
-  gather(qkv + at.value(0, kv), stride, s.sequence, d, one, v.data());
+  gather(qkv + at.value(0, kv), stride, s.sequence, dv, one, v.data());
   const int group = s.heads / s.kv_heads;
   for (int head = kv * group; head < (kv + 1) * group; ++head) {
     for (std::int64_t first = 0; first < s.sequence; first += kQueries) {
       const std::int64_t queries = std::min(kQueries, s.sequence - first);
       gather(qkv + at.query(first, head), stride, queries, d, scale, q.data());
-      gather(dout + at.out(first, head), s.samples * s.out_stride, queries, d, one, d_out.data());
+      gather(dout + at.out(first, head), s.samples * s.out_stride, queries, dv, one, d_out.data());
       for (std::int64_t j = 0; j < first + queries; j += kKeys) {
         const std::int64_t keys = std::min(kKeys, first + queries - j);
         gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k.data() + j * d, d,
              scores.data(), keys, false);
-        gemm(Order::plain, Order::transposed, queries, keys, d, d_out.data(), d, v.data() + j * d,
-             d, slopes.data(), keys, false);
+        gemm(Order::plain, Order::transposed, queries, keys, dv, d_out.data(), dv,
+             v.data() + j * dv, dv, slopes.data(), keys, false);
         for (std::int64_t r = 0; r < queries; ++r) {
           const std::int64_t place = at.out(first + r, head);
           score_gradient(scores.data() + r * keys, slopes.data() + r * keys,
-                         log_sum[at.sum(first + r, head)], dot(out + place, dout + place, d),
+                         log_sum[at.sum(first + r, head)], dot(out + place, dout + place, dv),
                          std::min(keys, first + r + 1 - j), keys);
         }
-        gemm(Order::transposed, Order::plain, keys, d, queries, scores.data(), keys, d_out.data(),
-             d, dv.data() + j * d, d, true);
+        gemm(Order::transposed, Order::plain, keys, dv, queries, scores.data(), keys, d_out.data(),
+             dv, d_v.data() + j * dv, dv, true);
         gemm(Order::transposed, Order::plain, keys, d, queries, slopes.data(), keys, q.data(), d,
-             dk.data() + j * d, d, true);
+             d_k.data() + j * d, d, true);
         gemm(Order::plain, Order::plain, queries, d, keys, slopes.data(), keys, k.data() + j * d, d,
              dq.data(), d, j > 0);
       }
       scatter(dq.data(), queries, d, &scale, 0, dqkv + at.query(first, head), stride);
     }
   }
-  scatter(dk.data(), s.sequence, d, &one, 0, dqkv + at.key(0, kv), stride);
-  scatter(dv.data(), s.sequence, d, &one, 0, dqkv + at.value(0, kv), stride);
+  scatter(d_k.data(), s.sequence, d, &one, 0, dqkv + at.key(0, kv), stride);
+  scatter(d_v.data(), s.sequence, dv, &one, 0, dqkv + at.value(0, kv), stride);
 }
 
 }  // namespace
@@ -222,8 +230,9 @@ template <class T>
 void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* log_sum) {
   using W = Wide<T>;
   const std::int64_t head = s.sequence * s.head_dim;
+  const std::int64_t value = s.sequence * s.value_dim();
   auto k = numbers<W>(s.kv_heads, head);
-  auto v = numbers<W>(s.kv_heads, head);
+  auto v = numbers<W>(s.kv_heads, value);
   const std::int64_t tiles = (s.sequence + kQueries - 1) / kQueries;
   for (int sample = 0; sample < s.samples; ++sample) {
     const Places at{s, sample};
@@ -233,14 +242,15 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* l
       for (int kv = 0; kv < s.kv_heads; ++kv) {
         const std::int64_t stride = s.samples * s.qkv_stride;
         gather(qkv + at.key(0, kv), stride, s.sequence, s.head_dim, W(1), k.data() + kv * head);
-        gather(qkv + at.value(0, kv), stride, s.sequence, s.head_dim, W(1), v.data() + kv * head);
+        gather(qkv + at.value(0, kv), stride, s.sequence, s.value_dim(), W(1),
+               v.data() + kv * value);
       }
       // Later tiles have more keys: dealt out one by one they are spread evenly.
 #pragma omp for schedule(static, 1)
       for (std::int64_t task = 0; task < tiles * s.heads; ++task) {
         const int h = static_cast<int>(task / tiles);
         const std::int64_t kv = h / (s.heads / s.kv_heads);
-        attention_core(at, qkv, k.data() + kv * head, v.data() + kv * head, h,
+        attention_core(at, qkv, k.data() + kv * head, v.data() + kv * value, h,
                        task % tiles * kQueries, out, log_sum);
       }
     }

@@ -197,6 +197,34 @@ void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& fre
 }
 
 template <class T>
+void CpuKernels<T>::normalize_latents(const LatentShape& shape, const LatentNorms<T>& norms,
+                                      const T* latents, T* q, T* kv) {
+  cpu::normalize_latents(shape, norms, latents, q, kv);
+}
+
+template <class T>
+void CpuKernels<T>::normalize_latents_backward(const LatentShape& shape,
+                                               const LatentNorms<T>& norms, const T* latents,
+                                               const T* q, const T* kv, T* dlatents,
+                                               Wide<T>* dq_weight, Wide<T>* dkv_weight) {
+  cpu::normalize_latents_backward(shape, norms, latents, q, kv, dlatents, dq_weight, dkv_weight);
+}
+
+template <class T>
+void CpuKernels<T>::join_latent_heads(const LatentShape& shape,
+                                      const RotaryFrequencies& frequencies, const T* q, const T* kv,
+                                      const T* latents, T* qkv) {
+  cpu::join_latent_heads(shape, frequencies, q, kv, latents, qkv);
+}
+
+template <class T>
+void CpuKernels<T>::split_latent_heads(const LatentShape& shape,
+                                       const RotaryFrequencies& frequencies, const T* dqkv, T* dq,
+                                       T* dkv, T* dlatents) {
+  cpu::split_latent_heads(shape, frequencies, dqkv, dq, dkv, dlatents);
+}
+
+template <class T>
 void CpuKernels<T>::split_heads(const HeadSplit& split, const T* x, T* parts) {
   cpu::split_heads(split, x, parts);
 }

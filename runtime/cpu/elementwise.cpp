@@ -229,7 +229,7 @@ template <class Move>
 void for_each_run(const HeadSplit& split, std::int64_t row, const Move& move) {
   const std::int64_t width = split.width() / split.parts;
   std::int64_t begin = 0;
-  for (const std::int64_t heads : {split.query, split.key_value, split.key_value}) {
+  for (const std::int64_t heads : {split.query, split.key, split.value}) {
     const std::int64_t own = heads / split.parts;
     for (int part = 0; part < split.parts; ++part) {
       move(begin + part * own, (part * split.rows + row) * width + begin / split.parts, own);

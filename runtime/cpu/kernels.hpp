@@ -88,7 +88,23 @@ void split_heads(const HeadSplit& split, const T* x, T* parts);
 template <class T>
 void join_heads(const HeadSplit& split, const T* parts, T* x);
 
-// ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
+// ---- Latent attention (norms.cpp, latent.cpp)
+
+template <class T>
+void normalize_latents(const LatentShape& shape, const LatentNorms<T>& norms, const T* latents,
+                       T* q, T* kv);
+template <class T>
+void normalize_latents_backward(const LatentShape& shape, const LatentNorms<T>& norms,
+                                const T* latents, const T* q, const T* kv, T* dlatents,
+                                Wide<T>* dq_weight, Wide<T>* dkv_weight);
+template <class T>
+void join_latent_heads(const LatentShape& shape, const RotaryFrequencies& frequencies, const T* q,
+                       const T* kv, const T* latents, T* qkv);
+template <class T>
+void split_latent_heads(const LatentShape& shape, const RotaryFrequencies& frequencies,
+                        const T* dqkv, T* dq, T* dkv, T* dlatents);
+
+// ---- Attention: causal, softmax(factor·q·kᵀ/√d), no sequence × sequence matrix is kept
 
 /// log_sum: per (sample, head, position), kept for the backward.
 template <class T>

@@ -216,19 +216,61 @@ void normalize_heads_backward(const AttentionShape& a, const HeadNorms<T>& norms
   k_sums.add_to(dk_weight);
 }
 
-#define ECHELON_NORMS(T)                                                                          \
-  template void layer_norm_forward<T>(const T*, const SumBefore<T>&, const T*, const T*, T*,      \
-                                      Wide<T>*, Wide<T>*, std::int64_t, std::int64_t, double);    \
-  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,              \
-                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,          \
-                                       std::int64_t, std::int64_t);                               \
-  template void rms_norm_forward<T>(const T*, const SumBefore<T>&, const T*, T*, Wide<T>*,        \
-                                    std::int64_t, std::int64_t, double);                          \
-  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*,  \
-                                     Wide<T>*, std::int64_t, std::int64_t);                       \
-  template void normalize_heads<T>(const AttentionShape&, const HeadNorms<T>&, const T*, T*);     \
-  template void normalize_heads_backward<T>(const AttentionShape&, const HeadNorms<T>&, const T*, \
-                                            T*, Wide<T>*, Wide<T>*);
+template <class T>
+void normalize_latents(const LatentShape& s, const LatentNorms<T>& norms, const T* latents, T* q,
+                       T* kv) {
+  in_parts(s.rows, grain_of_rows(s.latents()), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* const row = latents + r * s.latents();
+      const auto norm = [&](const T* x, const T* weight, T* y, std::int64_t width) {
+        norm_row<false>(x, weight, weight, y + r * width, width, norms.eps);
+      };
+      if (s.q_rank > 0) norm(row, norms.q_weight, q, s.q_rank);
+      norm(row + s.q_rank, norms.kv_weight, kv, s.kv_rank);
+    }
+  });
+}
+
+template <class T>
+void normalize_latents_backward(const LatentShape& s, const LatentNorms<T>& norms, const T* latents,
+                                const T* q, const T* kv, T* dlatents, Wide<T>* dq_weight,
+                                Wide<T>* dkv_weight) {
+  RowSums<Wide<T>> q_sums(s.rows, s.q_rank);
+  RowSums<Wide<T>> kv_sums(s.rows, s.kv_rank);
+  in_parts(s.rows, q_sums.kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const auto back = [&](const T* dy, const T* weight, std::int64_t first, std::int64_t width,
+                            RowSums<Wide<T>>& sums) {
+        const T* const x = latents + r * s.latents() + first;
+        const auto rstd = moments<false>(x, width, norms.eps).rstd;
+        norm_row_back<false, T>(dy + r * width, x, weight, 0, rstd, nullptr,
+                                dlatents + r * s.latents() + first, sums.part(begin), nullptr,
+                                width);
+      };
+      if (s.q_rank > 0) back(q, norms.q_weight, 0, s.q_rank, q_sums);
+      back(kv, norms.kv_weight, s.q_rank, s.kv_rank, kv_sums);
+    }
+  });
+  q_sums.add_to(dq_weight);
+  kv_sums.add_to(dkv_weight);
+}
+
+#define ECHELON_NORMS(T)                                                                           \
+  template void layer_norm_forward<T>(const T*, const SumBefore<T>&, const T*, const T*, T*,       \
+                                      Wide<T>*, Wide<T>*, std::int64_t, std::int64_t, double);     \
+  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,               \
+                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,           \
+                                       std::int64_t, std::int64_t);                                \
+  template void rms_norm_forward<T>(const T*, const SumBefore<T>&, const T*, T*, Wide<T>*,         \
+                                    std::int64_t, std::int64_t, double);                           \
+  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*,   \
+                                     Wide<T>*, std::int64_t, std::int64_t);                        \
+  template void normalize_heads<T>(const AttentionShape&, const HeadNorms<T>&, const T*, T*);      \
+  template void normalize_heads_backward<T>(const AttentionShape&, const HeadNorms<T>&, const T*,  \
+                                            T*, Wide<T>*, Wide<T>*);                               \
+  template void normalize_latents<T>(const LatentShape&, const LatentNorms<T>&, const T*, T*, T*); \
+  template void normalize_latents_backward<T>(const LatentShape&, const LatentNorms<T>&, const T*, \
+                                              const T*, const T*, T*, Wide<T>*, Wide<T>*);
 ECHELON_NORMS(double)
 ECHELON_NORMS(float)
 ECHELON_NORMS(Bfloat16)

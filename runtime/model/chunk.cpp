@@ -25,17 +25,20 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* t
           "not the group of a kv head");
   EXPECTS(spec.cp == 1 || (cp != nullptr && cp->size() == spec.cp && cp->rank() == spec.cp_rank),
           "not the context-parallel group");
-  const auto exchange_of = [&](std::int64_t query, std::int64_t key_value) {
-    const HeadSplit split{shape().rows, spec.cp, query, key_value};
+  const auto exchange_of = [&](std::int64_t query, std::int64_t key, std::int64_t value) {
+    const HeadSplit split{shape().rows, spec.cp, query, key, value};
     return HeadExchange{split, std::vector<std::int64_t>(static_cast<std::size_t>(spec.cp),
                                                          split.rows * split.width() / spec.cp)};
   };
-  of_qkv_ = exchange_of(shape().query, (shape().qkv - shape().query) / 2);
-  of_attended_ = exchange_of(shape().query, 0);
+  const std::int64_t key = std::int64_t{shape().kv_heads} * spec.model.head_dim;
+  of_qkv_ = exchange_of(shape().query, key, shape().qkv - shape().query - key);
+  of_attended_ = exchange_of(shape().attended, 0, 0);
   EXPECTS(spec.ep == 1 || (ep != nullptr && ep->size() == spec.ep && ep->rank() == spec.ep_rank),
           "not the group that shares the experts");
   if (spec.model.position == PositionEmbedding::rope) {
-    rotary_ = rotary_frequencies(spec.model.constants->rope, spec.model.head_dim);
+    const ModelSpec& model = spec.model;
+    rotary_ = rotary_frequencies(model.constants->rope,
+                                 model.latent() ? model.mla.qk_rope_head_dim : model.head_dim);
   }
 }
 

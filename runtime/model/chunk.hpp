@@ -42,6 +42,10 @@ namespace echelon {
 /// 2 forward, 3 backward and an all-to-all of the gradients of the weights (2 in backward_input, 2
 /// in backward_weight). All are exposed.
 ///
+/// With latent attention every rank computes the latents of all rows, from the gathered normed
+/// input; collectives are the same. The gradients of what makes latents are summed over tp once a
+/// step, as those of routers.
+///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
 /// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
@@ -190,6 +194,22 @@ class Chunk {
                     const T* activated) const;
   void output_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
                       const T* attended) const;
+
+  // chunk_latent.cpp
+  [[nodiscard]] LatentNorms<T> latent_norms(int layer, const ChunkArguments<T>& args) const;
+  /// `in`: the normed input, all rows. Writes latents and rotated qkv.
+  void latent_heads(int layer, const ChunkArguments<T>& args,
+                    const SavedActivations<T>& activations, const T* in) const;
+  /// From the gradient of the rotated qkv to the upstream gradient. `in` as of
+  /// column_parallel_backward.
+  void latent_backward(int layer, const ChunkArguments<T>& args, const T* latents,
+                       const LatentGradients<T>& gradients, const T* qkv_gradient,
+                       const Coming* in) const;
+  /// Gradients of the up projections; of the down projections and of direct queries.
+  void latent_up_weights(int layer, const ChunkArguments<T>& args, const T* latents,
+                         const LatentGradients<T>& gradients) const;
+  void latent_down_weights(int layer, const ChunkArguments<T>& args,
+                           const LatentGradients<T>& gradients, const T* in) const;
 
   // chunk_experts.cpp
   [[nodiscard]] Router router() const;

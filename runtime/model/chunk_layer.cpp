@@ -15,10 +15,14 @@ void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
   norm_forward(layout_.state(layer, args), left, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
-  k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
-              model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
+  if (model.latent()) {
+    latent_heads(layer, args, activations, in);
+  } else {
+    k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
+                model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
+  }
   if (spec().cp > 1) scatter_heads(of_qkv_, activations.qkv, activations.qkv, args);
-  if (!model.qk_norm) rotate(activations.qkv, 1);
+  if (!model.qk_norm && !model.latent()) rotate(activations.qkv, 1);
 }
 
 template <class T>
@@ -74,7 +78,7 @@ SumBefore<T> Chunk<T>::output_projection(int layer, const ChunkArguments<T>& arg
   const LayerOffsets& at = layout_.layer(layer);
   const T* const bias =
       spec().model.attention_output_bias ? args.weights + at.output_bias : nullptr;
-  return row_parallel(activations.attended, shape().query, args.weights + at.output, bias,
+  return row_parallel(activations.attended, shape().attended, args.weights + at.output, bias,
                       layout_.state(layer, args), layout_.workspace(args), activations.middle);
 }
 
@@ -126,6 +130,7 @@ void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights 
       activations.attended = later.attended;
     }
     if (later.middle != nullptr) activations.middle = later.middle;
+    if (later.latents != nullptr) activations.latents = later.latents;
     if (later.routing.counts != nullptr) activations.routing = later.routing;
   }
   Exchange exchange;
@@ -188,15 +193,16 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const Workspace<T> work = layout_.workspace(args);
   const bool now = weights == Weights::now;
   const T* const whole = gathered(args.gradient, work.partial);
-  k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.query,
+  k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.attended,
                    work.attended_gradient);
   if (spec().cp > 1)
     scatter_heads(of_attended_, work.attended_gradient, work.attended_gradient, args);
-  T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
+  const bool latent = spec().model.latent();
+  T* const qkv_gradient = now || latent ? work.qkv_gradient : later.qkv_gradient;
   k_.attention_backward(attention_, attention_input(layer, args, activations.qkv),
                         activations.attention, activations.log_sum, work.attended_gradient,
                         qkv_gradient);
-  rotate(qkv_gradient, -1);
+  if (!latent) rotate(qkv_gradient, -1);
   if (spec().model.qk_norm) {
     k_.normalize_heads_backward(attention_, head_norms(layer, args), activations.qkv, qkv_gradient,
                                 args.gradients + at.q_norm, args.gradients + at.k_norm);
@@ -204,14 +210,18 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   if (spec().cp > 1) gather_heads(of_qkv_, qkv_gradient, qkv_gradient, args);
   norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
-  const ColumnParallel qkv = qkv_matrix(layer, qkv_gradient, args);
+  Coming in;
   if (now) {
-    const Coming in = begin_gather(work.normed, work.gathered);
+    in = begin_gather(work.normed, work.gathered);
     output_weights(layer, args, args.gradient, whole, activations.attended);
-    return column_parallel_backward(qkv, &in, args);
+  } else {
+    k_.copy(args.gradient, later.attention_gradient, boundary_count());
   }
-  k_.copy(args.gradient, later.attention_gradient, boundary_count());
-  column_parallel_backward(qkv, nullptr, args);
+  if (latent) {
+    return latent_backward(layer, args, activations.latents, now ? work.latent : later.latent,
+                           qkv_gradient, now ? &in : nullptr);
+  }
+  column_parallel_backward(qkv_matrix(layer, qkv_gradient, args), now ? &in : nullptr, args);
 }
 
 template <class T>
@@ -284,7 +294,7 @@ void Chunk<T>::output_weights(int layer, const ChunkArguments<T>& args, const T*
                               const T* whole, const T* attended) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
-  k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.query},
+  k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.attended},
                          args.gradients + at.output);
   if (spec().model.attention_output_bias) {
     k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.output_bias);
@@ -326,7 +336,13 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
                    kept.attended != nullptr ? kept.attended : activations.attended);
     if (layer > first)
       whole = begin_gather(layout_.weight_inputs(layer - 1, args).mlp_gradient, work.partial);
-    column_parallel_weights(qkv_matrix(layer, kept.qkv_gradient, args), arrived(in), args);
+    if (spec().model.latent()) {
+      latent_up_weights(layer, args, kept.latents != nullptr ? kept.latents : activations.latents,
+                        kept.latent);
+      latent_down_weights(layer, args, kept.latent, arrived(in));
+    } else {
+      column_parallel_weights(qkv_matrix(layer, kept.qkv_gradient, args), arrived(in), args);
+    }
   }
 }
 

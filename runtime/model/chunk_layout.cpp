@@ -37,7 +37,16 @@ LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat,
     o.attention_norm_bias = find("attention.norm.bias");
     o.mlp_norm_bias = find("mlp.norm.bias");
   }
-  o.qkv = find("attention.q.weight");
+  if (model.latent()) {
+    const bool direct = model.mla.q_lora_rank == 0;
+    o.latent_down = find(direct ? "attention.kv_down.weight" : "attention.q_down.weight");
+    if (!direct) o.q_latent_norm = find("attention.q_latent_norm.weight");
+    o.kv_latent_norm = find("attention.kv_latent_norm.weight");
+    o.q_up = find(direct ? "attention.q.weight" : "attention.q_up.weight");
+    o.kv_up = find("attention.kv_up.weight");
+  } else {
+    o.qkv = find("attention.q.weight");
+  }
   if (model.qkv_bias) o.qkv_bias = find("attention.q.bias");
   if (model.qk_norm) {
     o.q_norm = find("attention.q_norm.weight");
@@ -102,7 +111,9 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   s.kv_heads = std::max(1, model.kv_heads / spec.tp);
   EXPECTS(s.heads % spec.cp == 0 && s.kv_heads % spec.cp == 0, "cp does not divide the heads");
   s.query = std::int64_t{s.heads} * model.head_dim;
+  s.attended = model.attention_output_width() / spec.tp;
   s.qkv = s.query + 2 * std::int64_t{s.kv_heads} * model.head_dim;
+  if (model.latent()) s.qkv = latent_shape_of(spec).qkv();
   s.ffn = model.ffn_hidden / spec.tp;
   s.up = model.gated_mlp ? 2 * s.ffn : s.ffn;
   s.experts = model.moe.experts;
@@ -121,20 +132,12 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   return s;
 }
 
-AttentionShape attention_shape_of(const ChunkSpec& spec) {
-  const ChunkShape s = shape_of(spec);
-  return {.sequence = spec.sequence,
-          .samples = spec.microbatch,
-          .heads = s.heads / spec.cp,
-          .kv_heads = s.kv_heads / spec.cp,
-          .head_dim = spec.model.head_dim,
-          .qkv_stride = s.qkv / spec.cp,
-          .out_stride = s.query / spec.cp};
-}
-
 template <class T>
 ChunkLayout<T>::ChunkLayout(const ChunkSpec& spec)
-    : spec_(spec), parameters_(parameters_of(spec)), shape_(shape_of(spec)) {
+    : spec_(spec),
+      parameters_(parameters_of(spec)),
+      shape_(shape_of(spec)),
+      latent_(latent_shape_of(spec)) {
   EXPECTS(spec.recompute.size() == static_cast<std::size_t>(spec.layers),
           "one recomputation policy per layer");
   EXPECTS(std::count(spec.recompute.begin(), spec.recompute.end(), Recompute::mixed) == 0,
@@ -197,6 +200,7 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
   BumpAllocator& core = recompute(layer) == Recompute::none ? saved : recomputed;
   SavedActivations<T> activations;
   activations.qkv = all.allocate<T>(s.rows * s.qkv);
+  if (spec_.model.latent()) activations.latents = all.allocate<T>(s.rows * latent_.latents());
   activations.middle = all.allocate<T>(s.local * s.hidden);
   if (has_experts(layer)) {
     activations.up = all.allocate<T>(s.routed * s.expert_up);
@@ -207,8 +211,9 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
   } else {
     activations.up = all.allocate<T>(s.rows * s.up);
   }
-  activations.attended = core.allocate<T>(s.rows * s.query);
-  activations.attention = spec_.cp > 1 ? core.allocate<T>(s.rows * s.query) : activations.attended;
+  activations.attended = core.allocate<T>(s.rows * s.attended);
+  activations.attention =
+      spec_.cp > 1 ? core.allocate<T>(s.rows * s.attended) : activations.attended;
   activations.log_sum = core.allocate<Wide<T>>(s.rows * s.heads);
   return activations;
 }
@@ -250,8 +255,12 @@ WeightInputs<T> ChunkLayout<T>::allocate_weight_inputs(int layer, BumpAllocator&
     w.shared_gate_gradient = allocator.allocate<T>(s.gates);
   }
   w.attention_gradient = allocator.allocate<T>(s.local * s.hidden);
-  w.qkv_gradient = allocator.allocate<T>(s.rows * s.qkv);
-  if (recompute(layer) != Recompute::none) w.attended = allocator.allocate<T>(s.rows * s.query);
+  if (spec_.model.latent()) {
+    w.latent = allocate_latent_gradients(allocator);
+  } else {
+    w.qkv_gradient = allocator.allocate<T>(s.rows * s.qkv);
+  }
+  if (recompute(layer) != Recompute::none) w.attended = allocator.allocate<T>(s.rows * s.attended);
   if (recompute(layer) == Recompute::full) {
     w.middle = allocator.allocate<T>(s.local * s.hidden);
     w.activated = allocator.allocate<T>(experts ? s.routed * s.expert_ffn : s.rows * s.ffn);
@@ -259,6 +268,7 @@ WeightInputs<T> ChunkLayout<T>::allocate_weight_inputs(int layer, BumpAllocator&
       w.routing = allocate_routing(allocator);
       w.shared_activated = allocator.allocate<T>(s.rows * s.shared_ffn);
     }
+    if (spec_.model.latent()) w.latents = allocator.allocate<T>(s.rows * latent_.latents());
   }
   return w;
 }
@@ -302,11 +312,12 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
     }
   }
   if (spec_.layers > 0) {
-    w.attended_gradient = attention.allocate<T>(s.rows * s.query);
+    w.attended_gradient = attention.allocate<T>(s.rows * s.attended);
     w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
     if (spec_.model.qk_norm || spec_.cp > 1) {
       w.normed_qkv = w.exchanged = attention.allocate<T>(s.rows * s.qkv);
     }
+    if (spec_.model.latent()) allocate_latent_workspace(w, attention);
   }
   if (spec_.loss) w.logits = loss.allocate<T>(s.loss_rows * s.vocab);
   for (const BumpAllocator& turn : {mlp, attention, loss}) {

@@ -47,8 +47,9 @@ struct ChunkShape {
   std::int64_t hidden = 0;
   int heads = 0;  ///< of this tensor-parallel rank; in attention 1/cp of them
   int kv_heads = 0;
-  std::int64_t query = 0;       ///< q: width of the query heads
-  std::int64_t qkv = 0;         ///< Q: and of key and value heads
+  std::int64_t query = 0;       ///< width of the query heads
+  std::int64_t attended = 0;    ///< q: of attention's output
+  std::int64_t qkv = 0;         ///< Q: of query, key and value heads
   std::int64_t ffn = 0;         ///< f: width behind the activation
   std::int64_t up = 0;          ///< F: before it; f, or 2f for [gate | up]
   int experts = 0;              ///< E: of a layer with experts
@@ -68,6 +69,8 @@ struct ChunkShape {
   bool split = false;            ///< between layers each rank has its part of the sequence
 };
 [[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);
+/// Of latent attention; of models without it, without latents.
+[[nodiscard]] LatentShape latent_shape_of(const ChunkSpec& spec);
 /// Of attention, which runs over whole sequences: with context parallelism on the rank's part of
 /// the heads.
 [[nodiscard]] AttentionShape attention_shape_of(const ChunkSpec& spec);
@@ -77,19 +80,24 @@ struct ChunkShape {
 ///
 ///   saved         = Σ over layers
 ///                     ⌈wRh⌉                           its input, unless it is the chunk's
-///                     ⌈wrQ⌉ + ⌈wRh⌉ + M               none, selective
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + M + L           none, selective
 ///                     ⌈wrq⌉ + ⌈Wra⌉                   none; ⌈wrq⌉ twice with cp > 1
 ///                 + ⌈wRh⌉ + ⌈Wr⌉ + ⌈2Wr⌉              the loss; the first as above
 ///   weight_inputs = Σ over layers
-///                     2⌈wRh⌉ + ⌈wrQ⌉ + G
+///                     2⌈wRh⌉ + ⌈wrQ⌉ + G              N instead of ⌈wrQ⌉ with latents
 ///                     ⌈wrq⌉                           selective, full
-///                     ⌈wRh⌉ + A                       full
+///                     ⌈wRh⌉ + A + L                   full
 ///   workspace     = largest over layers of
 ///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full; ⌈wrq⌉ twice with cp > 1
-///                     ⌈wrQ⌉ + ⌈wRh⌉ + M               full
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + M + L           full
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
 ///                 + max(largest B, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
 ///                                                 ⌈wrQ⌉ twice with norms of heads or cp > 1
+///                   with latents + N + ⌈wrk⌉ + (⌈wrc⌉, or ⌈wrh⌉ without latents of queries)
+///
+/// Latent attention, with latents of c and k numbers, l of a row together with the rotary key, and
+/// a heads of o = nope + rope numbers for queries, of value v: L = ⌈wrl⌉, else 0;
+/// N = ⌈wrao⌉ + ⌈wra(nope + v)⌉ + ⌈wrl⌉; Q = a(2o + v), q = av.
 ///
 ///                     dense layer               layer with experts
 ///   M  MLP, saved     ⌈wrF⌉                     ⌈wmg⌉ + ⌈wrE⌉ + D + ⌈wrS⌉ + ⌈wx⌉
@@ -132,9 +140,10 @@ struct SavedActivations {
   ExpertRouting<T> routing;  ///< the same
   T* shared_up = nullptr;    ///< [rows, shared_up], of the shared experts
   T* shared_gate = nullptr;  ///< [gates], the logits of their weights
-  T* attended = nullptr;     ///< [rows, query]
+  T* latents = nullptr;      ///< [rows, latents], before their norms; only of latent attention
+  T* attended = nullptr;     ///< [rows, attended]
   T* attention = nullptr;    ///< what attention computed: `attended`, or with cp > 1 the other form
-                             ///< of it, [cp · rows, query / cp]
+                             ///< of it, [cp · rows, attended / cp]
   Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
 };
 
@@ -142,6 +151,14 @@ template <class T>
 struct SavedLoss {
   Wide<T>* max = nullptr;   ///< [rows]
   Wide<T>* sums = nullptr;  ///< [rows, 2]: of exponentials, and the target's logit
+};
+
+/// Gradients of what the projections of latent attention make.
+template <class T>
+struct LatentGradients {
+  T* q = nullptr;        ///< [rows, query]
+  T* kv = nullptr;       ///< [rows, key_value]
+  T* latents = nullptr;  ///< [rows, latents]
 };
 
 /// Inputs of the gradients of a layer's matrices besides what the forward saved.
@@ -153,8 +170,10 @@ struct WeightInputs {
   T* shared_up_gradient = nullptr;    ///< [rows, shared_up]
   T* shared_gate_gradient = nullptr;  ///< [gates], of the logits
   T* attention_gradient = nullptr;    ///< [local, hidden], of `middle`
-  T* qkv_gradient = nullptr;          ///< [rows, qkv]
-  T* attended = nullptr;              ///< of the saved activations, if recomputed
+  T* qkv_gradient = nullptr;          ///< [rows, qkv]; of latent attention the next instead
+  LatentGradients<T> latent;          ///< only of latent attention
+  T* latents = nullptr;               ///< of the saved activations, if recomputed
+  T* attended = nullptr;              ///< the same
   T* middle = nullptr;                ///< the same
   T* activated = nullptr;             ///< [rows, ffn], the same; of experts [routed, expert_ffn],
                                       ///< weighted
@@ -184,20 +203,26 @@ struct Workspace {
   Wide<T>* gate_weights = nullptr;           ///< [gates], of the shared experts
   Wide<T>* gate_weight_gradients = nullptr;  ///< [gates]
   T* shared_gate_gradient = nullptr;         ///< [gates], of their logits
-  T* attended_gradient = nullptr;            ///< [rows, query], both forms in turn, as the next one
-  T* qkv_gradient = nullptr;                 ///< [rows, qkv]
-  T* normed_qkv = nullptr;                   ///< [rows, qkv], rotated; only with norms of heads
-  T* exchanged = nullptr;  ///< the same memory, before and after: only with cp > 1
-  T* logits = nullptr;     ///< [loss_rows, vocab]
+  T* attended_gradient = nullptr;  ///< [rows, attended], both forms in turn, as the next one
+  T* qkv_gradient = nullptr;       ///< [rows, qkv]
+  T* normed_qkv = nullptr;         ///< [rows, qkv], rotated; only with norms of heads
+  T* exchanged = nullptr;          ///< the same memory, before and after: only with cp > 1
+  // Only of latent attention:
+  LatentGradients<T> latent;  ///< in the forward the projections themselves
+  T* normed_q = nullptr;      ///< [rows, q_rank], then its gradient; with a latent of queries
+  T* normed_kv = nullptr;     ///< [rows, kv_rank], the same
+  T* from_queries = nullptr;  ///< [rows, hidden], a part of the gradient; without one
+  T* logits = nullptr;        ///< [loss_rows, vocab]
 };
 
-/// Offsets in the unit's flat parameters; biases only where the model has them. Of a layer with
-/// experts `up` and `down` are those of the rank's first one, where ep > 1 in the experts' flat
-/// parameters, and those of the others follow.
+/// Offsets in the unit's flat parameters; biases only where the model has them. The offset
+/// of direct queries is `q_up`. Of a layer with experts `up` and `down` are those of the rank's
+/// first one, where ep > 1 in the experts' flat parameters, and those of the others follow.
 struct LayerOffsets {
   std::int64_t attention_norm = 0, attention_norm_bias = 0;
   std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
   std::int64_t q_norm = 0, k_norm = 0;
+  std::int64_t latent_down = 0, q_latent_norm = 0, kv_latent_norm = 0, q_up = 0, kv_up = 0;
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
   std::int64_t shared_gate = 0, shared_up = 0, shared_down = 0;
   std::int64_t router = 0, router_bias = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
@@ -216,6 +241,7 @@ class ChunkLayout {
   [[nodiscard]] const ChunkSpec& spec() const { return spec_; }
   [[nodiscard]] const ChunkParameters& parameters() const { return parameters_; }
   [[nodiscard]] const ChunkShape& shape() const { return shape_; }
+  [[nodiscard]] const LatentShape& latent() const { return latent_; }
   [[nodiscard]] const ChunkMemory& memory() const { return memory_; }
   [[nodiscard]] const LayerOffsets& layer(int layer) const {
     return layers_[static_cast<std::size_t>(layer)];
@@ -250,11 +276,14 @@ class ChunkLayout {
   SavedLoss<T> allocate_loss(BumpAllocator& saved) const;
   WeightInputs<T> allocate_weight_inputs(int layer, BumpAllocator& allocator) const;
   ExpertRouting<T> allocate_routing(BumpAllocator& allocator) const;
+  LatentGradients<T> allocate_latent_gradients(BumpAllocator& allocator) const;
+  void allocate_latent_workspace(Workspace<T>& workspace, BumpAllocator& attention) const;
   Workspace<T> allocate_workspace(BumpAllocator& allocator, LayerKind kind) const;
 
   ChunkSpec spec_;
   ChunkParameters parameters_;
   ChunkShape shape_;
+  LatentShape latent_;
   ChunkMemory memory_;
   std::vector<LayerOffsets> layers_;
   EndOffsets ends_;

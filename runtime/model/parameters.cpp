@@ -119,10 +119,28 @@ void add_bias_rows(Parameter& p) {
   p.decayed = false;
 }
 
-/// Norms of heads, and the router and the gate of the shared experts, whose gradient each rank has
-/// by its parts of the experts.
+/// Down projections to latents and norms of these, whose gradients each rank has by its heads.
+void add_latents(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  const LatentAttention& mla = spec.model.mla;
+  const std::string at = layer_name(layer) + "attention.";
+  const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    Parameter& p = flat.add(at + name + ".weight", rows, columns, ShardDim::none);
+    p.summed_over_tp = spec.tp > 1;
+    if (columns > 1) return;
+    p.fill = Parameter::Fill::ones;
+    p.decayed = false;
+  };
+  if (mla.q_lora_rank > 0) add("q_down", mla.q_lora_rank, spec.model.hidden);
+  add("kv_down", mla.kv_lora_rank + mla.qk_rope_head_dim, spec.model.hidden);
+  if (mla.q_lora_rank > 0) add("q_latent_norm", mla.q_lora_rank, 1);
+  add("kv_latent_norm", mla.kv_lora_rank, 1);
+}
+
+/// Latents, norms of heads, and the router and the gate of the shared experts, whose gradient each
+/// rank has by its parts of the experts.
 void add_partial(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
   const ModelSpec& model = spec.model;
+  if (model.latent()) add_latents(flat, spec, layer);
   if (model.qk_norm) {
     flat.add_head_norm(layer_name(layer) + "attention.q_norm.weight");
     flat.add_head_norm(layer_name(layer) + "attention.k_norm.weight");
@@ -191,9 +209,18 @@ void add_shared_experts(FlatParametersBuilder& flat, const ModelSpec& model, int
       scaled_deviation(model);
 }
 
-void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
-  const ModelSpec& model = spec.model;
-  const std::string at = layer_name(layer);
+/// Projections into the heads: from the hidden state, or from latents.
+void add_head_matrices(FlatParametersBuilder& flat, const ModelSpec& model, const std::string& at) {
+  const LatentAttention& mla = model.mla;
+  if (model.latent()) {
+    const bool direct = mla.q_lora_rank == 0;
+    flat.add(at + (direct ? "attention.q.weight" : "attention.q_up.weight"), model.query_width(),
+             direct ? model.hidden : mla.q_lora_rank, ShardDim::rows);
+    flat.add(at + "attention.kv_up.weight",
+             std::int64_t{model.heads} * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank,
+             ShardDim::rows);
+    return;
+  }
   flat.add(at + "attention.q.weight", model.query_width(), model.hidden, ShardDim::rows);
   flat.add_kv(at + "attention.k.weight", model.hidden);
   flat.add_kv(at + "attention.v.weight", model.hidden);
@@ -202,7 +229,14 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int 
     add_bias_rows(flat.add_kv(at + "attention.k.bias", 1));
     add_bias_rows(flat.add_kv(at + "attention.v.bias", 1));
   }
-  flat.add(at + "attention.output.weight", model.hidden, model.query_width(), ShardDim::columns)
+}
+
+void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  const ModelSpec& model = spec.model;
+  const std::string at = layer_name(layer);
+  add_head_matrices(flat, model, at);
+  flat.add(at + "attention.output.weight", model.hidden, model.attention_output_width(),
+           ShardDim::columns)
       .deviation = scaled_deviation(model);
   if (model.layer_kind(layer) == LayerKind::moe) {
     add_shared_experts(flat, model, layer);
@@ -224,7 +258,8 @@ void add_layer_matrices(FlatParametersBuilder& flat, const ChunkSpec& spec, int 
 }
 
 /// Unit `unit` of the chunk; parameters of whose gradient tensor-parallel ranks have parts come
-/// first: those of heads and experts, then those that sequence parallelism leaves in parts.
+/// first: those of latents, heads and experts, then those that sequence parallelism leaves in
+/// parts.
 FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const ModelSpec& model = spec.model;
   const bool embedding = spec.embedding && unit == 0;

@@ -31,7 +31,7 @@ struct Parameter {
   bool counted = true;      ///< this rank counts it in the norm and writes it to files: of replicas
                             ///< over tp the first, of the tied embedding the first stage's
   bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel; norms
-                                ///< of heads; routers)
+                                ///< of heads; routers; what makes latents)
   bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
 
   [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }
@@ -78,8 +78,8 @@ struct ChunkSpec {
 /// head to the last), where ep > 1 as many with the units' experts, which may have none, then, with
 /// tied embeddings on a chunk that has embedding or loss, one more
 /// that holds the word embedding alone. q, k, v are contiguous, as are gate and up, and their
-/// biases; of experts these pairs of one layer follow each other, and so do the down projections.
-/// Within a unit, parameters with summed_over_tp come first.
+/// biases, and the down projections to latents; of experts these pairs of one layer follow each
+/// other, and so do the down projections. Within a unit, parameters with summed_over_tp come first.
 struct ChunkParameters {
   std::vector<FlatParameters> flat_params;
   bool tied = false;  ///< the last one is the tied word embedding

@@ -51,6 +51,24 @@ Status check_experts(const MixtureOfExperts& moe, const ParallelPlan& plan) {
   return Done{};
 }
 
+/// Widths that attention has kernels for (runtime/cuda/kernels/kernels.hpp, attention_takes).
+Status check_heads_on_gpus(const ModelSpec& model) {
+  const char* const hint = "--backend cpu executes any";
+  if (model.latent()) {
+    const int values = model.mla.v_head_dim;
+    if (model.head_dim == 192 && values == 128) return Done{};
+    return input_error("the plan",
+                       fmt::format("latent attention with heads of {} for queries and keys and of "
+                                   "{} for values (the CUDA backend supports 192 and 128)",
+                                   model.head_dim, values),
+                       "qk_nope_head_dim + qk_rope_head_dim 192, v_head_dim 128", hint);
+  }
+  if (model.head_dim == 64 || model.head_dim == 128) return Done{};
+  return input_error(
+      "the plan", fmt::format("head_dim {} (the CUDA backend supports 64 and 128)", model.head_dim),
+      "a model with head_dim 64 or 128", hint);
+}
+
 /// Context parallelism exchanges heads: each of cp ranks has an equal part of a tensor-parallel
 /// rank's heads, and of the sequence.
 Status check_context(const PlanFile& file) {
@@ -142,11 +160,8 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
     return input_error(where, "precision " + recipe.name, "fp32, fp64 or bf16:adam-fp32-master",
                        "plan predict FILE --precision fp32 -o NEW");
   }
-  if (backend == "cuda" && file.model.head_dim != 64 && file.model.head_dim != 128) {
-    return input_error(
-        where,
-        fmt::format("head_dim {} (the CUDA backend supports 64 and 128)", file.model.head_dim),
-        "a model with head_dim 64 or 128", "--backend cpu executes any");
+  if (backend == "cuda") {
+    if (const Status heads = check_heads_on_gpus(file.model); !heads) return heads;
   }
   if (file.model.moe.experts > 0) {
     if (const Status experts = check_experts(file.model.moe, plan); !experts) return experts;

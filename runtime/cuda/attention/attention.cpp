@@ -6,11 +6,33 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/result.hpp"
 #include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/device/resources.hpp"
+#include "runtime/threads/failure.hpp"
 
 namespace echelon::cuda {
 namespace {
+
+/// Heads of latent attention take more shared memory than GPUs of compute capability 8.6 and 8.9
+/// have. Source: CUDA C++ Programming Guide, table "Technical Specifications per Compute
+/// Capability": 99 KB per block, 163 with 8.0, 227 with 9.0.
+void check_shared_memory(const AttentionShape& shape, const std::string& why) {
+  int device = 0;
+  int most = 0;
+  check(cudaGetDevice(&device), "ask for the GPU");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "ask for a property of the GPU");
+  const std::int64_t needed = attention_shared_memory(shape);
+  if (needed <= most) return;
+  throw RunFailure(environment_error(
+      "the GPU",
+      fmt::format(
+          "{} bytes of shared memory in a block; attention by our own kernels ({}) takes {} "
+          "for heads of {} for queries and keys and of {} for values",
+          most, why, needed, shape.head_dim, shape.value_dim()),
+      "--backend cpu, or a GPU like A100 or H100"));
+}
 
 bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
@@ -34,6 +56,7 @@ void Attention::prepare(const AttentionShape& shape, Stream stream) {
       why = "no memory to try cuDNN's";
     }
   }
+  if (!cudnn || !cudnn->has_backward()) check_shared_memory(shape, why);
   if (!cudnn) {
     by_ = fmt::format("Echelon's kernels ({})", why);
   } else if (const auto backward = cudnn->backward_how()) {

@@ -76,8 +76,15 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
     all.push_back(weight_product(rows, in, out));
   };
   if (spec.layers > 0) {
-    layer(s.rows, s.hidden, s.qkv, model.qkv_bias, false);
-    layer(s.rows, s.query, s.hidden, alone && model.attention_output_bias, alone);
+    if (model.latent()) {
+      const LatentShape m = latent_shape_of(spec);
+      layer(s.rows, s.hidden, m.latents(), false, false);
+      layer(s.rows, m.q_rank > 0 ? m.q_rank : s.hidden, m.query(), false, false);
+      layer(s.rows, m.kv_rank, m.key_value(), false, false);
+    } else {
+      layer(s.rows, s.hidden, s.qkv, model.qkv_bias, false);
+    }
+    layer(s.rows, s.attended, s.hidden, alone && model.attention_output_bias, alone);
   }
   const auto expert = [&](std::int64_t rows, std::int64_t in, std::int64_t out) {
     for (const Product& each : {forward_product(rows, in, out), input_product(rows, in, out),

@@ -3,6 +3,8 @@
 // and 2; here dQ has its own kernel, which avoids atomics.
 #pragma once
 
+#include <cmath>
+
 #include "core/base/expects.hpp"
 #include "runtime/cuda/kernels/tile.cuh"
 
@@ -51,15 +53,16 @@ struct HeadRows {
   }
 };
 
-/// Offsets of heads in the rows of qkv, out and log_sum, as in cpu::attention_forward.
+/// Offsets of heads in the rows of qkv, out and log_sum, as in cpu::attention_forward. Heads of
+/// queries and keys have `width` numbers, those of values and of the result `value`.
+template <int width, int value>
 struct AttentionPlaces {
   AttentionShape shape;
   int sample;
 
   template <class T>
   __device__ HeadRows<T> of_qkv(T* qkv, int head) const {
-    return {qkv + sample * shape.qkv_stride + std::int64_t{head} * shape.head_dim,
-            shape.samples * shape.qkv_stride, shape.sequence};
+    return at(qkv, std::int64_t{head} * width);
   }
   template <class T>
   __device__ HeadRows<T> keys(T* qkv, int kv) const {
@@ -67,16 +70,23 @@ struct AttentionPlaces {
   }
   template <class T>
   __device__ HeadRows<T> values(T* qkv, int kv) const {
-    return of_qkv(qkv, shape.heads + shape.kv_heads + kv);
+    return at(qkv, std::int64_t{shape.heads + shape.kv_heads} * width + std::int64_t{kv} * value);
   }
   template <class T>
   __device__ HeadRows<T> of_out(T* out, int head) const {
-    return {out + sample * shape.out_stride + std::int64_t{head} * shape.head_dim,
+    return {out + sample * shape.out_stride + std::int64_t{head} * value,
             shape.samples * shape.out_stride, shape.sequence};
   }
   /// Index into log_sum and other arrays with one number per query.
   __device__ std::int64_t query(int head, std::int64_t position) const {
     return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
+  }
+
+ private:
+  template <class T>
+  __device__ HeadRows<T> at(T* qkv, std::int64_t column) const {
+    return {qkv + sample * shape.qkv_stride + column, shape.samples * shape.qkv_stride,
+            shape.sequence};
   }
 };
 
@@ -175,15 +185,24 @@ __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float 
   }
 }
 
-/// Runs with std::integral_constant of the head's width.
+/// Runs with std::integral_constants of the widths of a head, of queries and keys and of values.
 template <class Run>
-void with_width(int head_dim, const Run& run) {
-  EXPECTS(attention_takes(head_dim), "attention has kernels for heads of 64 and 128");
-  if (head_dim == 64) {
-    run(std::integral_constant<int, 64>{});
+void with_widths(const AttentionShape& shape, const Run& run) {
+  using std::integral_constant;
+  EXPECTS(attention_takes(shape.head_dim, shape.value_dim()),
+          "heads that attention has kernels for");
+  if (shape.head_dim == 64) {
+    run(integral_constant<int, 64>{}, integral_constant<int, 64>{});
+  } else if (shape.head_dim == 128) {
+    run(integral_constant<int, 128>{}, integral_constant<int, 128>{});
   } else {
-    run(std::integral_constant<int, 128>{});
+    run(integral_constant<int, 192>{}, integral_constant<int, 128>{});
   }
+}
+
+/// What multiplies products of queries and keys.
+inline float score_scale(const AttentionShape& shape) {
+  return static_cast<float>(shape.score_factor / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
 /// Whether rows can be accessed 16 bytes at a time.

@@ -6,16 +6,16 @@ namespace {
 constexpr int kDotThreads = 256;
 
 /// Warp: a query of a head. dots = Σ over the head of out · dout.
-template <int width, bool vectorized>
+template <int width, int value, bool vectorized>
 __global__ void dot_rows(AttentionShape shape, const __nv_bfloat16* out, const __nv_bfloat16* dout,
                          float* dots) {
-  constexpr int n = width / 32;
+  constexpr int n = value / 32;
   const std::int64_t query = thread_of_grid() / 32;
   const std::int64_t position = query % shape.sequence;
   const auto head = static_cast<int>(query / shape.sequence % shape.heads);
   const auto sample = static_cast<int>(query / shape.sequence / shape.heads);
   if (sample >= shape.samples) return;
-  const AttentionPlaces at{shape, sample};
+  const AttentionPlaces<width, value> at{shape, sample};
   const Pack<n> a =
       load<n, vectorized>(at.of_out(out, head).from(position).first + lane_index() * n, n);
   const Pack<n> b =
@@ -33,36 +33,37 @@ struct QueryNumbers {
   float power;
   float dot;
 };
-__device__ __forceinline__ QueryNumbers numbers_of(const AttentionPlaces& at, const float* log_sum,
-                                                   const float* dots, int head,
-                                                   std::int64_t position) {
+template <int width, int value>
+__device__ __forceinline__ QueryNumbers numbers_of(const AttentionPlaces<width, value>& at,
+                                                   const float* log_sum, const float* dots,
+                                                   int head, std::int64_t position) {
   if (position >= at.shape.sequence) return {0, 0};
   return {log_sum[at.query(head, position)] * kLog2OfE, dots[at.query(head, position)]};
 }
 
 /// Block: 64 queries of a head of a sample. dQ = scale · dS · K with dS = P ∘ (dO · Vᵀ − dots).
-template <int width, bool vectorized>
+template <int width, int value, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     query_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
                    const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
   SharedMemory shared;
   const auto q = allocate_tile<width>(shared);
-  const auto d_out = allocate_tile<width>(shared);
+  const auto d_out = allocate_tile<value>(shared);
   const TwoTiles<width> k(shared);
-  const TwoTiles<width> v(shared);
+  const TwoTiles<value> v(shared);
   const int last = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
-  const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
+  const AttentionPlaces<width, value> at{shape, static_cast<int>(blockIdx.z)};
   const int kv = head / (shape.heads / shape.kv_heads);
   const std::int64_t first = std::int64_t{last} * kTileRows;
   const int warp_row = warp_index() * kWarpRows;
   const auto fetch_keys = [&](int tile) {
     fetch<width, vectorized>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
-    fetch<width, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<value, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
     commit_copies();
   };
   fetch<width, vectorized>(q, at.of_qkv(qkv, head).from(first));
-  fetch<width, vectorized>(d_out, at.of_out(dout, head).from(first));
+  fetch<value, vectorized>(d_out, at.of_out(dout, head).from(first));
   fetch_keys(0);
   const QueryNumbers of_rows[2] = {
       numbers_of(at, log_sum, dots, head, first + warp_row + row_of(0)),
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();  // this tile is there for all, and the one before is no longer needed
     if (tile < last) fetch_keys(tile + 1);
     Scores scores = multiply_rows<width>(q, warp_row, k.of(tile));
-    const Scores slopes = multiply_rows<width>(d_out, warp_row, v.of(tile));
+    const Scores slopes = multiply_rows<value>(d_out, warp_row, v.of(tile));
 #pragma unroll
     for (int c = 0; c < kTileRows / 8; ++c) {
 #pragma unroll
@@ -93,19 +94,19 @@ __global__ void __launch_bounds__(kAttentionThreads)
 /// Block: 64 keys of a kv head of a sample. dV = Pᵀ · dO and dK = scale · dSᵀ · Q, summed over the
 /// heads that share the kv head and the queries behind its keys, in order. Over 60 lines because
 /// the fragments of dK and dV stay in registers across its loops.
-template <int width, bool vectorized>
+template <int width, int value, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     key_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
                  const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
   SharedMemory shared;
   const auto k = allocate_tile<width>(shared);
-  const auto v = allocate_tile<width>(shared);
+  const auto v = allocate_tile<value>(shared);
   const TwoTiles<width> q(shared);
-  const TwoTiles<width> d_out(shared);
+  const TwoTiles<value> d_out(shared);
   const auto of_columns = shared.allocate<QueryNumbers>(2 * kTileRows);
   const int own = static_cast<int>(blockIdx.x);
   const int kv = static_cast<int>(blockIdx.y);
-  const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
+  const AttentionPlaces<width, value> at{shape, static_cast<int>(blockIdx.z)};
   const std::int64_t first = std::int64_t{own} * kTileRows;
   const int warp_row = warp_index() * kWarpRows;
   const int tiles = static_cast<int>(gridDim.x) - own;  // of queries of a head that see these keys
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     const int head = kv * group + step / tiles;
     const std::int64_t begin = std::int64_t{own + step % tiles} * kTileRows;
     fetch<width, vectorized>(q.of(step), at.of_qkv(qkv, head).from(begin));
-    fetch<width, vectorized>(d_out.of(step), at.of_out(dout, head).from(begin));
+    fetch<value, vectorized>(d_out.of(step), at.of_out(dout, head).from(begin));
     commit_copies();
     const int i = static_cast<int>(threadIdx.x);
     if (i < kTileRows) {
@@ -122,10 +123,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
   };
   fetch<width, vectorized>(k, at.keys(qkv, kv).from(first));
-  fetch<width, vectorized>(v, at.values(qkv, kv).from(first));
+  fetch<value, vectorized>(v, at.values(qkv, kv).from(first));
   fetch_queries(0);
   Rows<width> dk;
-  Rows<width> dv;
+  Rows<value> dv;
   const float power = scale * kLog2OfE;
   for (int step = 0; step < group * tiles; ++step) {
     wait_copies<0>();
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       }
     }
     multiply_scores(dv, scores, d_out.of(step));
-    const Scores slopes = multiply_rows<width>(v, warp_row, d_out.of(step));
+    const Scores slopes = multiply_rows<value>(v, warp_row, d_out.of(step));
 #pragma unroll
     for (int c = 0; c < kTileRows / 8; ++c) {
 #pragma unroll
@@ -165,6 +166,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 }  // namespace
 
+/// The gradients of keys and values take most.
+std::int64_t attention_shared_memory(const AttentionShape& shape) {
+  const std::int64_t tiles = 3 * std::int64_t{kTileRows} * (shape.head_dim + shape.value_dim());
+  return tiles * std::int64_t{sizeof(__nv_bfloat16)} +
+         2 * std::int64_t{kTileRows} * std::int64_t{sizeof(QueryNumbers)};
+}
+
 std::int64_t attention_backward_workspace(const AttentionShape& shape) {
   return shape.sequence * shape.samples * shape.heads;
 }
@@ -173,20 +181,22 @@ void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat
                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
                         Bfloat16* dqkv, float* workspace) {
   const std::int64_t tiles = ceil_div(shape.sequence, kTileRows);
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+  const float scale = score_scale(shape);
   const std::int64_t queries = attention_backward_workspace(shape);
-  with_width(shape.head_dim, [&](auto width) {
+  with_widths(shape, [&](auto width, auto value) {
     with_flag(aligned_rows(shape, qkv, out, dout, dqkv), [&](auto vectorized) {
       constexpr int d = width.value;
+      constexpr int dv = value.value;
       constexpr bool p = vectorized.value;
-      launch<dot_rows<d, p>>(stream, grid_of(ceil_div(queries * 32, kDotThreads)), kDotThreads, 0,
-                             shape, on_device(out), on_device(dout), workspace);
-      launch<query_gradient<d, p>>(stream, grid_of(tiles, shape.heads, shape.samples),
-                                   kAttentionThreads, 6 * kTileBytes<d>, shape, on_device(qkv),
-                                   log_sum, workspace, on_device(dout), on_device(dqkv), scale);
-      launch<key_gradient<d, p>>(
+      constexpr std::size_t tile_bytes = 3 * (kTileBytes<d> + kTileBytes<dv>);
+      launch<dot_rows<d, dv, p>>(stream, grid_of(ceil_div(queries * 32, kDotThreads)), kDotThreads,
+                                 0, shape, on_device(out), on_device(dout), workspace);
+      launch<query_gradient<d, dv, p>>(stream, grid_of(tiles, shape.heads, shape.samples),
+                                       kAttentionThreads, tile_bytes, shape, on_device(qkv),
+                                       log_sum, workspace, on_device(dout), on_device(dqkv), scale);
+      launch<key_gradient<d, dv, p>>(
           stream, grid_of(tiles, shape.kv_heads, shape.samples), kAttentionThreads,
-          6 * kTileBytes<d> + 2 * kTileRows * sizeof(QueryNumbers), shape, on_device(qkv), log_sum,
+          tile_bytes + 2 * kTileRows * sizeof(QueryNumbers), shape, on_device(qkv), log_sum,
           workspace, on_device(dout), on_device(dqkv), scale);
     });
   });

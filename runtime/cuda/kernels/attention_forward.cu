@@ -23,8 +23,8 @@ __device__ __forceinline__ float sum_of_row(float x) {
 }
 
 /// Scores become exp(score − largest), and sums formed with a smaller largest are corrected.
-template <int width>
-__device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<width>& out,
+template <int value>
+__device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<value>& out,
                                         float power) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -52,30 +52,30 @@ __device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<w
 
 /// Block: 64 queries of a head of a sample. The keys and values of the next tile are loaded while
 /// this one is processed.
-template <int width, bool vectorized>
+template <int width, int value, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_core(AttentionShape shape, const __nv_bfloat16* qkv, __nv_bfloat16* out,
                    float* log_sum, float scale) {
   SharedMemory shared;
   const auto q = allocate_tile<width>(shared);
   const TwoTiles<width> k(shared);
-  const TwoTiles<width> v(shared);
+  const TwoTiles<value> v(shared);
   // Blocks with many keys begin first.
   const int last = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
-  const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
+  const AttentionPlaces<width, value> at{shape, static_cast<int>(blockIdx.z)};
   const int kv = head / (shape.heads / shape.kv_heads);
   const std::int64_t first = std::int64_t{last} * kTileRows;
   const int warp_row = warp_index() * kWarpRows;
   const auto fetch_keys = [&](int tile) {
     fetch<width, vectorized>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
-    fetch<width, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<value, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
     commit_copies();
   };
   fetch<width, vectorized>(q, at.of_qkv(qkv, head).from(first));
   fetch_keys(0);
   TwoRows softmax;
-  Rows<width> sums;
+  Rows<value> sums;
   const float power = scale * kLog2OfE;
   for (int tile = 0; tile <= last; ++tile) {
     wait_copies<0>();
@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(kAttentionThreads)
 void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                        Bfloat16* out, float* log_sum) {
   const dim3 blocks = grid_of(ceil_div(shape.sequence, kTileRows), shape.heads, shape.samples);
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
-  with_width(shape.head_dim, [&](auto width) {
+  with_widths(shape, [&](auto width, auto value) {
     with_flag(aligned_rows(shape, qkv, out), [&](auto vectorized) {
-      launch<attention_core<width.value, vectorized.value>>(
-          stream, blocks, kAttentionThreads, 5 * kTileBytes<width.value>, shape, on_device(qkv),
-          on_device(out), log_sum, scale);
+      launch<attention_core<width.value, value.value, vectorized.value>>(
+          stream, blocks, kAttentionThreads,
+          3 * kTileBytes<width.value> + 2 * kTileBytes<value.value>, shape, on_device(qkv),
+          on_device(out), log_sum, score_scale(shape));
     });
   });
 }

@@ -11,13 +11,16 @@ constexpr int kHeadSplitThreads = 256;
 __device__ __forceinline__ std::int64_t place_in_parts(const HeadSplit& split, std::int64_t row,
                                                        std::int64_t column) {
   const std::int64_t key_begin = split.query;
-  const std::int64_t value_begin = key_begin + split.key_value;
+  const std::int64_t value_begin = key_begin + split.key;
   const std::int64_t begin = column < key_begin     ? 0
                              : column < value_begin ? key_begin
                                                     : value_begin;
-  const std::int64_t own = (begin == 0 ? split.query : split.key_value) / split.parts;
+  const std::int64_t own = (column < key_begin     ? split.query
+                            : column < value_begin ? split.key
+                                                   : split.value) /
+                           split.parts;
   const std::int64_t part = (column - begin) / own;
-  const std::int64_t width = (split.query + 2 * split.key_value) / split.parts;
+  const std::int64_t width = (split.query + split.key + split.value) / split.parts;
   return (part * split.rows + row) * width + begin / split.parts + (column - begin) % own;
 }
 
@@ -27,7 +30,7 @@ template <class T, bool vectorized, bool joins>
 __global__ void move_heads(const T* from, T* to, HeadSplit split) {
   constexpr int n = vectorized ? kPack<T> : 1;
   const std::int64_t row = blockIdx.x;
-  const std::int64_t width = split.query + 2 * split.key_value;
+  const std::int64_t width = split.query + split.key + split.value;
   const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (column >= width) return;
   const std::int64_t whole = row * width + column;
@@ -44,8 +47,8 @@ __global__ void move_heads(const T* from, T* to, HeadSplit split) {
 template <class T, bool joins>
 void launch_move_heads(Stream stream, const HeadSplit& split, const T* from, T* to) {
   using D = typename OnDevice<T>::Type;
-  const bool packs =
-      split.query / split.parts % kPack<D> == 0 && split.key_value / split.parts % kPack<D> == 0;
+  const auto whole = [&](std::int64_t width) { return width / split.parts % kPack<D> == 0; };
+  const bool packs = whole(split.query) && whole(split.key) && whole(split.value);
   with_flag(packs && aligned(from, to), [&](auto vectorized) {
     constexpr std::int64_t n = vectorized.value ? kPack<D> : 1;
     const std::int64_t work = ceil_div(split.width(), n);

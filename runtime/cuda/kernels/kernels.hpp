@@ -114,6 +114,25 @@ template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
             int samples, int heads, int head_dim, int pairs, int direction);
 
+// ---- Latent attention (latent_norms.cu, latent_heads.cu)
+
+template <class T>
+void normalize_latents(Stream stream, const LatentShape& shape, const LatentNorms<T>& norms,
+                       const T* latents, T* q, T* kv);
+[[nodiscard]] std::int64_t latent_norms_workspace(const LatentShape& shape);
+template <class T>
+void normalize_latents_backward(Stream stream, const LatentShape& shape,
+                                const LatentNorms<T>& norms, const T* latents, const T* q,
+                                const T* kv, T* dlatents, float* dq_weight, float* dkv_weight,
+                                float* workspace);
+/// `table`: of the rotary part (rotation_table), from position 0 on.
+template <class T>
+void join_latent_heads(Stream stream, const LatentShape& shape, const float* table, const T* q,
+                       const T* kv, const T* latents, T* qkv);
+template <class T>
+void split_latent_heads(Stream stream, const LatentShape& shape, const float* table, const T* dqkv,
+                        T* dq, T* dkv, T* dlatents);
+
 // ---- Heads split among ranks (head_split.cu)
 
 /// [parts, rows, width / parts] from rows of all heads, and back.
@@ -124,13 +143,17 @@ void join_heads(Stream stream, const HeadSplit& split, const T* parts, T* x);
 
 // ---- Attention (attention_forward.cu, attention_backward.cu)
 
-[[nodiscard]] constexpr bool attention_takes(int head_dim) {
-  return head_dim == 64 || head_dim == 128;
+/// Widths of a head, of queries and keys and of values.
+[[nodiscard]] constexpr bool attention_takes(int head_dim, int value_dim) {
+  return head_dim == value_dim ? head_dim == 64 || head_dim == 128
+                               : head_dim == 192 && value_dim == 128;
 }
 /// Products of bf16 numbers, summed in float; probabilities are rounded to bf16 before they are
 /// multiplied with values.
 void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                        Bfloat16* out, float* log_sum);
+/// Bytes of shared memory that a block of any of its kernels takes.
+[[nodiscard]] std::int64_t attention_shared_memory(const AttentionShape& shape);
 [[nodiscard]] std::int64_t attention_backward_workspace(const AttentionShape& shape);
 void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,

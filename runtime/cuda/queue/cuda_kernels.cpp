@@ -178,10 +178,15 @@ void CudaKernels::normalize_heads_backward(const AttentionShape& s, const HeadNo
       s, norms, qkv, gradient, dq_weight, dk_weight);
 }
 
+const float* CudaKernels::rotation(int width, const RotaryFrequencies& frequencies) const {
+  const Rotation& rotation = rotations_.at(width);
+  EXPECTS(rotation.frequencies == frequencies, "a table of different angles");
+  return rotation.table;
+}
+
 void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
                          int direction) {
-  const Rotation& rotation = rotations_.at(s.head_dim);
-  EXPECTS(rotation.frequencies == frequencies, "a table of different angles");
+  const float* const table = rotation(s.head_dim, frequencies);
   enqueue(
       [&](cudaStream_t on) {
         cuda::rotate<T>(on, qkv, rotation.table, s.sequence * s.samples, s.qkv_stride, s.samples,
@@ -189,6 +194,38 @@ void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequ
                         static_cast<int>(rotation.frequencies.angles.size()), direction);
       },
       s, qkv, direction);
+}
+
+void CudaKernels::normalize_latents(const LatentShape& s, const LatentNorms<T>& norms,
+                                    const T* latents, T* q, T* kv) {
+  enqueue([&](cudaStream_t on) { cuda::normalize_latents<T>(on, s, norms, latents, q, kv); }, s,
+          norms, latents, q, kv);
+}
+
+void CudaKernels::normalize_latents_backward(const LatentShape& s, const LatentNorms<T>& norms,
+                                             const T* latents, const T* q, const T* kv, T* dlatents,
+                                             float* dq_weight, float* dkv_weight) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::normalize_latents_backward<T>(on, s, norms, latents, q, kv, dlatents, dq_weight,
+                                            dkv_weight, scratch<float>(latent_norms_workspace(s)));
+      },
+      s, norms, latents, q, kv, dlatents, dq_weight, dkv_weight);
+}
+
+void CudaKernels::join_latent_heads(const LatentShape& s, const RotaryFrequencies& frequencies,
+                                    const T* q, const T* kv, const T* latents, T* qkv) {
+  const float* const table = rotation(s.rope, frequencies);
+  enqueue([&](cudaStream_t on) { cuda::join_latent_heads<T>(on, s, table, q, kv, latents, qkv); },
+          s, q, kv, latents, qkv);
+}
+
+void CudaKernels::split_latent_heads(const LatentShape& s, const RotaryFrequencies& frequencies,
+                                     const T* dqkv, T* dq, T* dkv, T* dlatents) {
+  const float* const table = rotation(s.rope, frequencies);
+  enqueue(
+      [&](cudaStream_t on) { cuda::split_latent_heads<T>(on, s, table, dqkv, dq, dkv, dlatents); },
+      s, dqkv, dq, dkv, dlatents);
 }
 
 void CudaKernels::split_heads(const HeadSplit& split, const T* x, T* parts) {

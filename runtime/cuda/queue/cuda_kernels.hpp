@@ -97,6 +97,8 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
   }
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
   void product(Product p, const Operands& operands);
+  /// The table of these frequencies.
+  [[nodiscard]] const float* rotation(int width, const RotaryFrequencies& frequencies) const;
   template <class E>
   [[nodiscard]] E* scratch(std::int64_t count) const;
 
@@ -114,7 +116,7 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
     RotaryFrequencies frequencies;
     float* table = nullptr;
   };
-  std::map<int, Rotation> rotations_;  ///< by head dimension
+  std::map<int, Rotation> rotations_;  ///< by width of what is rotated of a head
   TokenRows token_rows_;
   std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of two steps
   std::int64_t staging_bytes_ = 0;     ///< of each

@@ -23,6 +23,7 @@ std::int64_t workspace_of(const ChunkSpec& spec) {
     need(kFloat * bias_gradient_workspace(s.rows, width));
   }
   if (spec.model.qk_norm) need(kFloat * head_norms_workspace(attention_shape_of(spec)));
+  if (spec.model.latent()) need(kFloat * latent_norms_workspace(latent_shape_of(spec)));
   if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
   return max_bytes;
 }
@@ -67,13 +68,14 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     const std::vector<Product> more = products_of(spec);
     products.insert(products.end(), more.begin(), more.end());
     const ModelSpec& model = spec.model;
-    if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
-    const RotaryFrequencies frequencies = rotary_frequencies(model.constants->rope, model.head_dim);
+    const int width = model.latent() ? model.mla.qk_rope_head_dim : model.head_dim;
+    if (model.position != PositionEmbedding::rope || rotations_.contains(width)) continue;
+    const RotaryFrequencies frequencies = rotary_frequencies(model.constants->rope, width);
     const auto pairs = static_cast<std::int64_t>(frequencies.angles.size());
     float* table =
         memory.allocate<float>(kPart, spec.sequence * 2 * pairs, "the table of rotary angles");
     rotation_table(stream(), table, spec.sequence, 0, frequencies);
-    rotations_.emplace(model.head_dim, Rotation{frequencies, table});
+    rotations_.emplace(width, Rotation{frequencies, table});
   }
   scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
   if (!computes) return;

@@ -112,7 +112,15 @@ class GraphCache {
   void add(const HeadNorms<T>& n) {
     note(n.q_weight, n.k_weight, n.eps);
   }
-  void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key_value); }
+  template <class T>
+  void add(const LatentNorms<T>& n) {
+    note(n.q_weight, n.kv_weight, n.eps);
+  }
+  void add(const LatentShape& s) {
+    note(s.rows, s.samples, s.first_position, s.heads, s.nope, s.rope, s.value, s.q_rank,
+         s.kv_rank);
+  }
+  void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key, s.value); }
   void add(const Router& r) {
     note(r.rows, r.experts, r.choices, r.normalized, r.scaling, r.score, r.groups, r.group_choices,
          r.group_best);
@@ -122,7 +130,8 @@ class GraphCache {
     note(r.experts, r.slots, r.rows, r.counts, r.weights);
   }
   void add(const AttentionShape& s) {
-    note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride);
+    note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride,
+         s.value_dim(), s.score_factor);
   }
 
   OwnStream capture_stream_;  ///< only for capture

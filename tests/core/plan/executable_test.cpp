@@ -37,6 +37,25 @@ TEST_CASE("a feature that is not executed is named") {
   CHECK(not_executed(model) == "QK-norm by layer norms");
 }
 
+TEST_CASE("latent attention is executed, and its variants that are not are named") {
+  const auto with = [](auto change) {
+    ModelSpec model = load_model("deepseek-v2-lite").value();
+    model.moe = {};
+    change(model);
+    return not_executed(model);
+  };
+  CHECK(with([](ModelSpec&) {}).empty());
+  CHECK(with([](ModelSpec& m) { m.mla.q_lora_rank = 64; }).empty());
+  CHECK(with([](ModelSpec& m) { m.qkv_bias = true; }) == "biases in latent attention");
+  CHECK(with([](ModelSpec& m) { m.qk_norm = true; }) == "QK-norm in latent attention");
+  CHECK(with([](ModelSpec& m) { m.normalization = Normalization::layer_norm; }) ==
+        "latent attention with layer norms");
+  CHECK(with([](ModelSpec& m) { m.position = PositionEmbedding::none; }) ==
+        "latent attention without rotary positions");
+  CHECK(with([](ModelSpec& m) { m.mla.qk_rope_head_dim = 63; }) ==
+        "an odd rotary part in latent attention");
+}
+
 TEST_CASE("routers and experts that are not executed are named") {
   using Moe = MixtureOfExperts;
   const auto with = [](auto change) {

@@ -211,6 +211,26 @@ TEST_CASE("latent attention saves its latents, and its heads have two widths") {
   CHECK(attention == Approx(2 * tokens * tokens / 2 * widths));
 }
 
+TEST_CASE("echelon makes the latents of all tokens on every tensor-parallel rank") {
+  Setup s = setup("deepseek-v2-lite", 8, 4096);
+  s.framework = find_framework("echelon").value();
+  const LatentAttention& mla = s.model.mla;
+  const double latents = mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const LayerSharding sharding{.tp = 4, .microbatch = 1, .sequence_parallel = true};
+  const OperatorList list = layer_operators(s.model, s.job, s.framework, sharding);
+  double gathered = 0;
+  for (const Operator& op : list.view()) {
+    if (op.name == "latent_down") {
+      CHECK(op.m == 4096);
+      CHECK(op.n == latents);
+    }
+    if (op.name == "latent_norms") CHECK(op.saved == Bytes{2 * 4096 * latents});
+    if (op.name == "q_up") CHECK(op.k == s.model.hidden);  // queries without a latent
+    if (op.forward_collective == CollectiveKind::all_gather) gathered += op.payload.in(kByte);
+  }
+  CHECK(gathered == 2 * 2.0 * 4096 * s.model.hidden);  // before attention and before the MLP
+}
+
 TEST_CASE("offloading the optimizer frees its memory and costs transfers") {
   const Setup s = setup("8b", 8, 4096);
   ParallelPlan p = plan(s, 1, 1, 1);

@@ -57,8 +57,8 @@ std::vector<T> attention_gradient(const AttentionShape& s, std::uint64_t seed) {
   Numbers numbers(seed);
   auto dout = operand<T>(numbers, s.sequence * s.samples * s.out_stride);
   for (std::int64_t r = 0; r < s.sequence * s.samples; ++r) {
-    std::fill_n(dout.begin() + r * s.out_stride + s.heads * s.head_dim,
-                s.out_stride - s.heads * s.head_dim, T());
+    std::fill_n(dout.begin() + r * s.out_stride + s.heads * s.value_dim(),
+                s.out_stride - s.heads * s.value_dim(), T());
   }
   return dout;
 }
@@ -74,23 +74,25 @@ Attended<double> plain_attention(const AttentionShape& s, const std::vector<doub
       const auto at = [&](std::int64_t position, int part) {
         return qkv.data() + (position * s.samples + b) * s.qkv_stride + part * s.head_dim;
       };
+      const int dv = s.value_dim();
+      const auto value = [&](std::int64_t position) {
+        return at(position, s.heads + s.kv_heads) + kv * dv;
+      };
       for (std::int64_t i = 0; i < s.sequence; ++i) {
         double sum = 0;
-        std::vector<double> out(static_cast<std::size_t>(s.head_dim));
+        std::vector<double> out(static_cast<std::size_t>(dv));
         for (std::int64_t j = 0; j <= i; ++j) {
           double score = 0;
           for (int c = 0; c < s.head_dim; ++c) score += at(i, h)[c] * at(j, s.heads + kv)[c];
-          const double e = std::exp(score / std::sqrt(s.head_dim));
+          const double e = std::exp(s.score_factor * score / std::sqrt(s.head_dim));
           sum += e;
-          for (int c = 0; c < s.head_dim; ++c) {
-            out[static_cast<std::size_t>(c)] += e * at(j, s.heads + s.kv_heads + kv)[c];
-          }
+          for (int c = 0; c < dv; ++c) out[static_cast<std::size_t>(c)] += e * value(j)[c];
         }
         result.log_sum[static_cast<std::size_t>((b * s.heads + h) * s.sequence + i)] =
             std::log(sum);
-        for (int c = 0; c < s.head_dim; ++c) {
-          result.out[static_cast<std::size_t>((i * s.samples + b) * s.out_stride + h * s.head_dim +
-                                              c)] = out[static_cast<std::size_t>(c)] / sum;
+        for (int c = 0; c < dv; ++c) {
+          result.out[static_cast<std::size_t>((i * s.samples + b) * s.out_stride + h * dv + c)] =
+              out[static_cast<std::size_t>(c)] / sum;
         }
       }
     }
@@ -99,9 +101,11 @@ Attended<double> plain_attention(const AttentionShape& s, const std::vector<doub
 }
 
 TEST_CASE("attention agrees with the whole matrix of scores, at sizes that no tile divides") {
-  for (const auto& s : {attention_shape(1, 1, 1, 1, 1), attention_shape(3, 2, 2, 1, 5),
-                        attention_shape(65, 1, 4, 2, 16), attention_shape(130, 2, 3, 3, 7),
-                        attention_shape(577, 1, 2, 1, 17), attention_shape(1100, 1, 1, 1, 4)}) {
+  for (const auto& s :
+       {attention_shape(1, 1, 1, 1, 1), attention_shape(3, 2, 2, 1, 5),
+        attention_shape(65, 1, 4, 2, 16), attention_shape(130, 2, 3, 3, 7),
+        attention_shape(577, 1, 2, 1, 17), attention_shape(1100, 1, 1, 1, 4),
+        latent_attention_shape(3, 2, 2, 5, 7, 3), latent_attention_shape(577, 1, 2, 17, 6)}) {
     CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim);
     const auto qkv = attention_input<double>(s, 41);
     const auto expected = plain_attention(s, qkv);
@@ -113,7 +117,8 @@ TEST_CASE("attention agrees with the whole matrix of scores, at sizes that no ti
 
 TEST_CASE("the gradient of attention agrees with finite differences, heads sharing keys or not") {
   for (const auto& s : {attention_shape(1, 1, 1, 1, 3), attention_shape(9, 2, 4, 2, 3),
-                        attention_shape(67, 1, 2, 2, 2)}) {
+                        attention_shape(67, 1, 2, 2, 2), latent_attention_shape(9, 2, 2, 5, 3, 1),
+                        latent_attention_shape(67, 1, 2, 2, 4)}) {
     CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim);
     const auto qkv = attention_input<double>(s, 43);
     const auto dout = attention_gradient<double>(s, 44);

@@ -270,7 +270,7 @@ TEST_CASE("heads of rows are split among parts, and joined again") {
   };
   for (const Case& c : {Case{2, 4, 2}, Case{4, 4, 4}, Case{3, 6, 0}, Case{1, 2, 1}}) {
     CAPTURE(c.parts, c.heads, c.kv_heads);
-    const HeadSplit split{kRows, c.parts, c.heads * kDim, c.kv_heads * kDim};
+    const HeadSplit split{kRows, c.parts, c.heads * kDim, c.kv_heads * kDim, c.kv_heads * kDim};
     Numbers numbers(39);
     const auto x = operand<float>(numbers, kRows * split.width());
     std::vector<float> expected;  // by part, row, kind of heads, head

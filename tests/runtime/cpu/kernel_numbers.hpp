@@ -111,4 +111,15 @@ inline AttentionShape attention_shape(std::int64_t sequence, int samples, int he
           std::int64_t{heads} * head_dim + gap};
 }
 
+/// With values of another width, and scores that are scaled, as latent attention has them.
+inline AttentionShape latent_attention_shape(std::int64_t sequence, int samples, int heads,
+                                             int head_dim, int v_head_dim, std::int64_t gap = 0) {
+  AttentionShape shape = attention_shape(sequence, samples, heads, heads, head_dim, gap);
+  shape.qkv_stride = std::int64_t{heads} * (2 * head_dim + v_head_dim) + gap;
+  shape.out_stride = std::int64_t{heads} * v_head_dim + gap;
+  shape.v_head_dim = v_head_dim;
+  shape.score_factor = 1.25;
+  return shape;
+}
+
 }  // namespace echelon

@@ -62,6 +62,11 @@ TEST_CASE("loss and gradients of models with experts equal those of another prog
   check_against_golden(test_glm4_moe(), "glm4_moe.csv");
 }
 
+TEST_CASE("loss and gradients of models with latent attention equal those of another program") {
+  check_against_golden(test_latent(), "latent.csv");
+  check_against_golden(test_latent_direct(), "latent_direct.csv");
+}
+
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {
   ModelSpec model = test_llama();
   model.constants = ModelConstants{.norm_epsilon = epsilon, .rope = rope, .other_arithmetic = {}};

@@ -19,7 +19,7 @@ void check_against_differences(ChunkRun run) {
     for (int sample = 0; sample < 4; ++sample) {
       const std::size_t index = numbers.below(gradient.size());
       // Errors: h²/6 of the third derivative, 1e-16/h of rounding.
-      const double h = 2e-5;
+      const double h = 1e-5;
       double sides[2];
       for (int side = 0; side < 2; ++side) {
         run.nudge = {name, static_cast<std::int64_t>(index), side == 0 ? -h : h};
@@ -87,6 +87,17 @@ TEST_CASE("every gradient of a model with experts is the derivative of the loss"
   check_against_differences(run);
 }
 
+TEST_CASE("every gradient of a model with latent attention is the derivative of the loss") {
+  ChunkRun run;
+  for (const ModelSpec& model : {test_latent(), test_latent_direct()}) {
+    run.model = model;
+    check_against_differences(run);
+  }
+  run.model = test_latent();
+  run.model.attention_output_bias = run.model.tied_embeddings = true;
+  check_against_differences(run);
+}
+
 TEST_CASE("recomputation, units and halves of the backward change no bit") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
@@ -95,7 +106,8 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
         ChunkRun{.model = head_norms}, ChunkRun{.model = test_mixtral()},
         ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_qwen2_moe()},
         ChunkRun{.model = test_shared_experts()}, ChunkRun{.model = test_deepseek_experts()},
-        ChunkRun{.model = test_glm4_moe()}}) {
+        ChunkRun{.model = test_glm4_moe()}, ChunkRun{.model = test_latent()},
+        ChunkRun{.model = test_latent_direct()}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :
@@ -116,7 +128,7 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
 
 TEST_CASE("consecutive chunks are equivalent to one chunk") {
   for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()},
-                       ChunkRun{.model = test_qwen3_moe()}}) {
+                       ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_latent()}}) {
     const ChunkOutcome one = run_chunks<double>(run);
     for (const int chunks : {2, 3, 5}) {  // of five, some have no layer
       run.chunks = chunks;

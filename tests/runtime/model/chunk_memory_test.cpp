@@ -17,8 +17,17 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   const std::int64_t local = split ? r / spec.tp : r;
   const std::int64_t h = model.hidden;
   const std::int64_t a = model.heads / spec.tp;
-  const std::int64_t q = a * model.head_dim;
-  const std::int64_t qkv = q + 2 * std::max(1, model.kv_heads / spec.tp) * model.head_dim;
+  const LatentAttention& mla = model.mla;
+  const std::int64_t q = a * (model.latent() ? mla.v_head_dim : model.head_dim);
+  const std::int64_t qkv = model.latent()
+                               ? a * (2 * model.head_dim + mla.v_head_dim)
+                               : q + 2 * std::max(1, model.kv_heads / spec.tp) * model.head_dim;
+  const std::int64_t latents =
+      model.latent() ? up64(w * r * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim))
+                     : 0;
+  const std::int64_t projections = up64(w * r * a * model.head_dim) +
+                                   up64(w * r * a * (mla.qk_nope_head_dim + mla.v_head_dim)) +
+                                   latents;
   const std::int64_t f = model.ffn_hidden / spec.tp;
   const std::int64_t up = model.gated_mlp ? 2 * f : f;
   const std::int64_t state = up64(w * local * h);
@@ -43,11 +52,12 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
     const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
     const std::int64_t mlp =
         moe ? up64(w * got * eup) + router + routing + shared : up64(w * r * up);
-    const std::int64_t rest = up64(w * r * qkv) + state + mlp;
+    const std::int64_t rest = up64(w * r * qkv) + state + mlp + latents;
     if (l > 0 || spec.embedding) m.saved += state;
     if (how != Recompute::full) m.saved += rest;
     if (how == Recompute::none) m.saved += core;
-    m.weight_inputs += 2 * state + up64(w * r * qkv);
+    m.weight_inputs += 2 * state + (model.latent() ? projections : up64(w * r * qkv));
+    if (how == Recompute::full) m.weight_inputs += latents;
     m.weight_inputs += moe ? up64(w * got * eup) + router + shared : up64(w * r * up);
     if (how != Recompute::none) m.weight_inputs += up64(w * r * q);
     if (how == Recompute::full)
@@ -64,6 +74,10 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   if (spec.layers > 0) {
     const std::int64_t copies = model.qk_norm || spec.cp > 1 ? 2 : 1;
     turn = up64(w * r * q) + copies * up64(w * r * qkv);
+    if (model.latent()) {
+      turn += projections + up64(w * r * mla.kv_lora_rank) +
+              up64(w * r * (mla.q_lora_rank > 0 ? mla.q_lora_rank : h));
+    }
   }
   for (int l = 0; l < spec.layers; ++l) {
     const bool moe = model.layer_kind(spec.first_layer + l) == LayerKind::moe;
@@ -87,7 +101,8 @@ TEST_CASE("memory of a chunk equals the formulas") {
   head_norms.qk_norm = true;
   head_norms.ffn_hidden = 8;  // attention takes the most
   for (const ModelSpec& model : {test_gpt(), test_llama(), head_norms, test_mixtral(),
-                                 test_qwen3_moe(), test_qwen2_moe(), test_shared_experts()}) {
+                                 test_qwen3_moe(), test_qwen2_moe(), test_shared_experts(),
+                                 test_latent(), test_latent_direct()}) {
     for (const int tp : {1, 2, 4}) {
       for (const int chunks : {1, 2, 5}) {
         for (const std::vector<Recompute>& recompute :

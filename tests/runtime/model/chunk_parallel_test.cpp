@@ -33,7 +33,9 @@ std::vector<ModelSpec> parallel_models() {
           test_shared_experts(),
           test_deepseek_experts(),
           test_deepseek_v2_experts(),
-          test_glm4_moe()};
+          test_glm4_moe(),
+          test_latent(),
+          test_latent_direct()};
 }
 
 TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradients") {
@@ -146,9 +148,9 @@ std::vector<std::string> notes_of(ThreeChunks chunks, NotingCommunicator& noting
   return noted;
 }
 
-ChunkRun three_layers(Recompute recompute, bool halves) {
+ChunkRun three_layers(Recompute recompute, bool halves, const ModelSpec& model = test_llama()) {
   ChunkRun run;
-  run.model = test_llama();
+  run.model = model;
   run.chunks = 3;
   run.recompute = {recompute};
   run.halves = halves;
@@ -157,10 +159,11 @@ ChunkRun three_layers(Recompute recompute, bool halves) {
 }
 
 /// Of a chunk of one layer between two others: forward; backward; its halves.
-std::vector<std::string> collectives_of_a_layer(bool split, Recompute recompute) {
+std::vector<std::string> collectives_of_a_layer(bool split, Recompute recompute,
+                                                const ModelSpec& model = test_llama()) {
   std::vector<std::string> all;
   for (const bool halves : {false, true}) {
-    ChunkRun run = three_layers(recompute, halves);
+    ChunkRun run = three_layers(recompute, halves, model);
     run.tp = 2;
     run.sequence_parallel = split;
     on_tp_ranks(2, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
@@ -221,7 +224,10 @@ TEST_CASE("collectives of a layer are those of the table") {
   const std::string weights = "AG256 AG256 AG256 AG256 ";
   for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
     CHECK(collectives_of_a_layer(false, recompute) == Noted{two, two, two, ""});
-    CHECK(collectives_of_a_layer(true, recompute) == Noted{in_out, backward, in_out, weights});
+    for (const ModelSpec& model : {test_llama(), test_latent()}) {
+      CHECK(collectives_of_a_layer(true, recompute, model) ==
+            Noted{in_out, backward, in_out, weights});
+    }
   }
   const std::string reread = "AG256 RS256 AG256 ";
   CHECK(collectives_of_a_layer(false, Recompute::full) ==

@@ -65,6 +65,18 @@ ModelSpec small_shared_experts() {
   return model;
 }
 
+ModelSpec small_latent(int q_rank) {
+  ModelSpec model = small_model(false);
+  model.kv_heads = model.heads;
+  model.mla = {.kv_lora_rank = 5,
+               .q_lora_rank = q_rank,
+               .qk_nope_head_dim = 3,
+               .qk_rope_head_dim = 2,
+               .v_head_dim = 4};
+  model.head_dim = 5;
+  return model;
+}
+
 TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec's count") {
   int executed = 0;
   for (const CatalogModel& entry : model_catalog()) {
@@ -83,9 +95,21 @@ TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec
   CHECK(executed >= 50);
 }
 
+TEST_CASE("the number of parameters with latent attention equals the ModelSpec's count") {
+  for (const int q_rank : {0, 7}) {
+    const ModelSpec model = small_latent(q_rank);
+    std::int64_t count = 0;
+    for (const FlatParameters& flat : parameters_of(chunk_of(model, 1, 0, 1, 0)).flat_params) {
+      for (const Parameter& p : flat.parameters) count += p.rows * p.columns;
+    }
+    CHECK(count == model.parameters());
+  }
+}
+
 TEST_CASE("the counted blocks of all ranks cover each tensor exactly once, whatever the plan") {
   for (const ModelSpec& model :
-       {small_model(true), small_model(false), small_experts(), small_shared_experts()}) {
+       {small_model(true), small_model(false), small_experts(), small_shared_experts(),
+        small_latent(0), small_latent(7)}) {
     std::map<std::string, std::int64_t> shapes;  // of the first plan
     for (const int pp : {1, 2, 5}) {
       for (const int tp : {1, 2, 4, 8}) {

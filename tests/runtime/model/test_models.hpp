@@ -69,6 +69,38 @@ inline ModelSpec test_qwen2_moe() {
   model.moe.expert_ffn_hidden = 8;
   model.moe.shared_ffn_hidden = 20;
   model.moe.shared_expert_gate = true;
+  return model;
+}
+
+/// DeepSeek-V3-like: latents of queries, keys and values; heads of three widths.
+inline ModelSpec test_latent() {
+  ModelSpec model = test_llama();
+  model.mla = {.kv_lora_rank = 9,
+               .q_lora_rank = 11,
+               .qk_nope_head_dim = 5,
+               .qk_rope_head_dim = 4,
+               .v_head_dim = 6};
+  model.kv_heads = model.heads;
+  model.head_dim = 9;
+  return model;
+}
+
+/// DeepSeek-V2-Lite-like: queries from the hidden state, YaRN that scales the scores too, experts
+/// behind a dense layer.
+inline ModelSpec test_latent_direct() {
+  ModelSpec model = test_latent();
+  model.mla.q_lora_rank = 0;
+  RotaryEmbedding& rope = model.constants->rope;
+  rope = {.theta = 500, .scaling = RopeScaling::yarn, .factor = 4};
+  rope.original_positions = 64;
+  rope.beta_fast = 4;
+  rope.beta_slow = 0.5;
+  rope.attention_factor = 1.25;
+  rope.score_mscale = 0.7;
+  model.moe.experts = 5;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 12;
+  model.moe.first_dense_layers = 1;
   model.moe.router_normalized = false;
   return model;
 }

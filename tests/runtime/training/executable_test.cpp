@@ -53,6 +53,24 @@ TEST_CASE("a plan whose stages run back over the ranks is refused") {
   CHECK(lacks(refused.error().message(), "1f1b, interleaved") == "");
 }
 
+TEST_CASE("latent attention is executed on GPUs with DeepSeek's heads, and else refused by name") {
+  PlanFile file;
+  file.model = load_model("deepseek-v2-lite").value();
+  file.model.moe = {};
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  file.job.precision = find_precision("bf16:adam-fp32-master").value();
+  CHECK(check_executable(file, "cuda").ok());
+  file.model.mla.v_head_dim = 192;
+  CHECK(check_executable(file, "cpu").ok());
+  const Status refused = check_executable(file, "cuda");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(),
+              "heads of 192 for queries and keys and of 192 for "
+              "values") == "");
+  CHECK(lacks(refused.error().message(), "v_head_dim 128") == "");
+}
+
 TEST_CASE("a plan with experts is executed if every tensor-parallel rank has a part of each") {
   PlanFile file;
   file.model = load_model("mixtral-8x7b").value();

@@ -312,6 +312,13 @@ TEST_CASE("every plan trains models with experts as one rank does, in fp64") {
   }
 }
 
+TEST_CASE("every plan trains models with latent attention as one rank does, in fp64") {
+  for (const ModelSpec& model : {small_deepseek(), small_deepseek_lite()}) {
+    for (const Variant& v : variants_of(model)) check_plan(model, v, 0.5);
+  }
+  for (const Variant& v : expert_variants()) check_plan(small_deepseek_lite(), v, 0.5);
+}
+
 TEST_CASE("plans that spread experts over ranks train them as one rank does, in fp64") {
   ModelSpec tied = small_mixtral();
   tied.name = "small-mixtral-tied";

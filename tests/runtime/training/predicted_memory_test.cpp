@@ -292,6 +292,43 @@ TEST_CASE("memory with context parallelism is predicted as well") {
   }
 }
 
+/// DeepSeek-V3's attention, or with queries from the hidden state V2-Lite's.
+ModelSpec measured_latent(int q_lora_rank) {
+  ModelSpec model = measured_llama();
+  model.name = q_lora_rank > 0 ? "small-deepseek-v3" : "small-deepseek-v2-lite";
+  model.constants->rope = {.theta = 10'000};
+  model.kv_heads = model.heads;
+  model.mla = {.kv_lora_rank = 64,
+               .q_lora_rank = q_lora_rank,
+               .qk_nope_head_dim = 32,
+               .qk_rope_head_dim = 16,
+               .v_head_dim = 40};
+  model.head_dim = 48;
+  return model;
+}
+
+TEST_CASE("memory with latent attention is predicted as well, over all degrees") {
+  for (const Grid& g : grid()) check<Bfloat16>(measured_latent(96), g, "bf16");
+  ModelSpec direct = measured_latent(0);
+  direct.ffn_hidden = 256;  // attention needs more at a time than the MLP
+  ModelSpec experts = measured_latent(96);
+  experts.moe.experts = 8;
+  experts.moe.experts_per_token = 2;
+  experts.moe.expert_ffn_hidden = 128;
+  experts.moe.first_dense_layers = 1;
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (const ModelSpec& model : {direct, experts}) {
+      check<Bfloat16>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "bf16");
+      check<Bfloat16>(model, {2, 2, 1, 2, 1, true, recompute, zero_bubble_h1}, "bf16");
+      check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
+      check<double>(model, {2, 2, 1, 2, 3, true, recompute, zero_bubble_h1}, "fp64");
+      check<Bfloat16>(model, {1, 2, 1, 2, 1, false, recompute, zero_bubble_h1, {}, 1, 2}, "bf16");
+      check<Bfloat16>(model, {2, 1, 1, 1, 1, true, recompute, one_f_one_b, {}, 1, 4}, "bf16");
+    }
+  }
+}
+
 TEST_CASE("memory in fp64 is predicted as well") {
   const ModelSpec model = load_model("gpt2-tiny").value();
   using enum ScheduleKind;

@@ -17,9 +17,10 @@ namespace fs = std::filesystem;
 using echelon::test::lacks;
 
 TrainedCase small_case(int tp, int pp, int dp, int zero, const char* precision = "fp32",
-                       std::int64_t global_batch = 8, int cp = 1) {
+                       std::int64_t global_batch = 8, int cp = 1,
+                       const ModelSpec& model = small_gpt2()) {
   TrainedCase c;
-  c.model = small_gpt2();
+  c.model = model;
   c.plan = plan_for(c.model, tp, pp, dp);
   c.plan.cp = cp;
   if (cp > 1) c.plan.cp_comm = CpComm::all_to_all;
@@ -31,8 +32,9 @@ TrainedCase small_case(int tp, int pp, int dp, int zero, const char* precision =
 }
 
 /// In fp64, which the cluster that prices the program has no units for.
-PlanFile exact_plan(int tp, int pp, int dp, int zero, std::int64_t global_batch = 8, int cp = 1) {
-  PlanFile plan = plan_file(small_case(tp, pp, dp, zero, "bf16", global_batch, cp));
+PlanFile exact_plan(int tp, int pp, int dp, int zero, std::int64_t global_batch = 8, int cp = 1,
+                    const ModelSpec& model = small_gpt2()) {
+  PlanFile plan = plan_file(small_case(tp, pp, dp, zero, "bf16", global_batch, cp, model));
   plan.job.precision = find_precision("fp64").value();
   return plan;
 }
@@ -132,12 +134,8 @@ TEST_CASE("a resumed run with another global batch reads the samples that follow
   CHECK(two.report.steps[0].loss != Approx(one_step).epsilon(1e-6));
 }
 
-TEST_CASE("saved under any plan, a run goes on under any other within rounding") {
-  std::vector<PlanFile> plans;
-  for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{
-           {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 4, 3}, {2, 1, 2, 1}, {1, 4, 1, 0}, {1, 2, 2, 2}})
-    plans.push_back(exact_plan(tp, pp, dp, zero));
-  plans.push_back(exact_plan(1, 1, 2, 3, 8, 2));  // cp 2
+/// Every pair of these plans: one saves, the other goes on.
+void check_resumed(const std::vector<PlanFile>& plans) {
   RunSettings settings = settings_for(4);
   const Ran whole = run(plans.front(), settings);
   const TempDir folder;
@@ -192,6 +190,23 @@ TEST_CASE("a model with shared experts and a corrected router goes on under any 
     for (std::size_t i = 0; i < 2; ++i)
       CHECK(std::abs(rest.report.steps[i].loss - whole.report.steps[i + 2].loss) < 1e-12);
   }
+}
+
+TEST_CASE("saved under any plan, a run goes on under any other within rounding") {
+  std::vector<PlanFile> plans;
+  for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{
+           {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 4, 3}, {2, 1, 2, 1}, {1, 4, 1, 0}, {1, 2, 2, 2}})
+    plans.push_back(exact_plan(tp, pp, dp, zero));
+  plans.push_back(exact_plan(1, 1, 2, 3, 8, 2));  // cp 2
+  check_resumed(plans);
+}
+
+TEST_CASE("a run with latent attention, saved under any plan, goes on under any other") {
+  std::vector<PlanFile> plans;
+  for (const auto& [tp, pp, dp, zero] :
+       std::vector<std::array<int, 4>>{{1, 1, 1, 0}, {4, 1, 1, 0}, {2, 2, 2, 3}})
+    plans.push_back(exact_plan(tp, pp, dp, zero, 8, 1, small_deepseek_lite()));
+  check_resumed(plans);
 }
 
 TEST_CASE("a checkpoint or export that takes longer than the deadline is no hang") {

@@ -101,6 +101,32 @@ inline ModelSpec small_qwen2_moe(int layers = 4) {
   m.moe.expert_ffn_hidden = 12;
   m.moe.shared_ffn_hidden = 20;
   m.moe.shared_expert_gate = true;
+  return m;
+}
+
+/// DeepSeek-V3-like attention: latents of queries, keys and values, heads of three widths.
+inline ModelSpec small_deepseek(int layers = 4) {
+  ModelSpec m = small_llama(layers);
+  m.name = "small-deepseek";
+  m.kv_heads = m.heads;
+  m.mla = {.kv_lora_rank = 8,
+           .q_lora_rank = 12,
+           .qk_nope_head_dim = 4,
+           .qk_rope_head_dim = 2,
+           .v_head_dim = 3};
+  m.head_dim = 6;
+  return m;
+}
+
+/// DeepSeek-V2-Lite-like: queries from the hidden state; after a dense layer, experts in every one.
+inline ModelSpec small_deepseek_lite(int layers = 4) {
+  ModelSpec m = small_deepseek(layers);
+  m.name = "small-deepseek-lite";
+  m.mla.q_lora_rank = 0;
+  m.moe.experts = 8;
+  m.moe.experts_per_token = 3;
+  m.moe.expert_ffn_hidden = 12;
+  m.moe.first_dense_layers = 1;
   m.moe.router_normalized = false;
   return m;
 }

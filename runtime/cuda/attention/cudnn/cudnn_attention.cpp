@@ -26,7 +26,7 @@ constexpr std::int64_t kAlignment = 256;
 
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSum, kDout, kDq, kDk, kDv };
 
-/// [samples, heads, sequence, head_dim], with the model's order of rows: (position, sample).
+/// [samples, heads, sequence, width of a head], with the model's order of rows: (position, sample).
 struct Heads {
   std::int64_t samples;
   std::int64_t heads;
@@ -61,7 +61,7 @@ class Tensors {
     described(*tensor, which).set_output(true);
   }
   [[nodiscard]] float scale() const {
-    return static_cast<float>(1 / std::sqrt(static_cast<double>(s_.head_dim)));
+    return static_cast<float>(s_.score_factor / std::sqrt(static_cast<double>(s_.head_dim)));
   }
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
 
@@ -80,9 +80,11 @@ class Tensors {
     const bool of_kv = which == kK || which == kV || which == kDk || which == kDv;
     const bool of_out = which == kOut || which == kDout;
     const Heads& heads = of_kv ? kv_ : of_out ? out_ : q_;
+    const bool of_values = of_out || which == kV || which == kDv;
+    const int width = of_values ? s_.value_dim() : s_.head_dim;
     return tensor.set_data_type(DataType_t::BFLOAT16)
-        .set_dim({heads.samples, heads.heads, s_.sequence, s_.head_dim})
-        .set_stride({heads.stride, s_.head_dim, s_.samples * heads.stride, 1});
+        .set_dim({heads.samples, heads.heads, s_.sequence, width})
+        .set_stride({heads.stride, width, s_.samples * heads.stride, 1});
   }
 
   /// Parts follow each other without a gap.
@@ -218,7 +220,7 @@ class BuiltAttention final : public CudnnAttention {
         const std::int64_t q = row + std::int64_t{head} * s_.head_dim;
         const std::int64_t k = row + k_at(kv_head);
         const std::int64_t v = row + v_at(kv_head);
-        const std::int64_t o = sample * s_.out_stride + std::int64_t{head} * s_.head_dim;
+        const std::int64_t o = sample * s_.out_stride + std::int64_t{head} * s_.value_dim();
         const std::int64_t sum = (std::int64_t{sample} * s_.heads + head) * s_.sequence;
         std::unordered_map<std::int64_t, void*> operands{{kQ, pointer(qkv + q)},
                                                          {kK, pointer(qkv + k)},
@@ -239,7 +241,7 @@ class BuiltAttention final : public CudnnAttention {
     return std::int64_t{s_.heads + kv_head} * s_.head_dim;
   }
   [[nodiscard]] std::int64_t v_at(int kv_head) const {
-    return k_at(s_.kv_heads) + std::int64_t{kv_head} * s_.head_dim;
+    return k_at(s_.kv_heads) + std::int64_t{kv_head} * s_.value_dim();
   }
   void use(Stream stream) {
     const cudnnStatus_t status = cudnnSetStream(handle_.get(), stream);

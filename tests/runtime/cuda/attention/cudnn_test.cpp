@@ -148,9 +148,9 @@ void check_cudnn(const AttentionShape& s, const AttentionMode& mode = kDetermini
     return distance(dnn_columns(theirs, stride, begin, end),
                     as<double>(dnn_columns(ours, stride, begin, end)));
   };
-  CHECK(apart(expected.out, actual.out, s.out_stride, 0, s.heads * d) < kBothClose);
-  const std::int64_t ends[] = {0, s.heads * d, (s.heads + s.kv_heads) * d,
-                               (s.heads + 2 * s.kv_heads) * d};
+  CHECK(apart(expected.out, actual.out, s.out_stride, 0, s.heads * s.value_dim()) < kBothClose);
+  const std::int64_t keys = (s.heads + s.kv_heads) * d;
+  const std::int64_t ends[] = {0, s.heads * d, keys, keys + s.kv_heads * s.value_dim()};
   for (int part = 0; part < 3; ++part) {  // q, k, v: each has its own scale
     CAPTURE(part);
     CHECK(apart(expected.dqkv, actual.dqkv, s.qkv_stride, ends[part], ends[part + 1]) < kBothClose);

@@ -127,6 +127,29 @@ TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
   }
 }
 
+TEST_CASE("models with latent attention train on GPUs to the losses of the CPU") {
+  struct Case {
+    ModelSpec (*make)(int);
+    std::size_t variant;
+    Recompute recompute;
+    const char* cudnn;
+  };
+  std::uint64_t seed = 70;
+  for (const Case& each : {Case{small_deepseek, 0, Recompute::none, "never"},
+                           Case{small_deepseek, 7, Recompute::full, ""},
+                           Case{small_deepseek_lite, 3, Recompute::selective, "never"},
+                           Case{small_deepseek, 12, Recompute::full, ""},
+                           Case{small_deepseek_lite, 15, Recompute::none, "never"}}) {
+    const GpuVariant& v = kVariants[each.variant];
+    TrainedCase c = gpu_case(each.make, v);
+    c.plan.recompute = each.recompute;
+    if (each.recompute == Recompute::full) c.plan.recompute_layers = c.plan.layers_per_stage;
+    INFO(c.model.name << ", " << v.name << ", " << name_of(each.recompute));
+    const auto found = train_on_gpus(c, static_cast<int>(c.plan.gpus()), ++seed, each.cudnn);
+    if (found) check_losses(*found, train<Bfloat16>(c));
+  }
+}
+
 TEST_CASE("models with experts train on GPUs to the losses of the CPU") {
   struct Case {
     ModelSpec (*make)(int);

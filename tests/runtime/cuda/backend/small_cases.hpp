@@ -16,6 +16,14 @@ inline ModelSpec with_wide_heads(ModelSpec model) {
   model.ffn_hidden = 64;
   if (model.moe.experts > 0) model.moe.expert_ffn_hidden = 32;
   if (model.moe.shared_ffn_hidden > 0) model.moe.shared_ffn_hidden = 64;
+  if (model.latent()) {
+    model.kv_heads = model.heads;
+    model.mla.qk_nope_head_dim = model.mla.v_head_dim = 128;
+    model.mla.qk_rope_head_dim = 64;
+    model.head_dim = 192;
+    model.mla.kv_lora_rank = 16;
+    if (model.mla.q_lora_rank > 0) model.mla.q_lora_rank = 24;
+  }
   return model;
 }
 

@@ -266,6 +266,24 @@ TEST_CASE("calls of NCCL that block end with a run that fails, wherever they are
   standins::check_nothing_left();
 }
 
+TEST_CASE("a GPU with too little shared memory for heads of latents is refused by name") {
+  standins::Settings machine = gpus(1);
+  machine.shared_per_block = 99 * 1024;  // of compute capability 8.6 and 8.9
+  PlanFile plan = plan_for_gpus(1, 1, 0);
+  plan.model = with_wide_heads(small_deepseek(2));
+  setenv("ECHELON_CUDNN", "never", 1);
+  standins::start(machine);
+  const Ran ran = run(plan, on_gpus(2), with_gpus());
+  unsetenv("ECHELON_CUDNN");
+  CHECK(ran.exit_code() == 3);
+  CHECK(ran.report.steps.empty());
+  CHECK(lacks(ran.report.reason, "101376 bytes of shared memory in a block") == "");
+  CHECK(lacks(ran.report.reason,
+              "own kernels (ECHELON_CUDNN=never) takes 123904 for heads of 192 "
+              "for queries and keys and of 128 for values") == "");
+  standins::check_nothing_left();
+}
+
 TEST_CASE("features that GPUs do not execute are refused by name") {
   standins::start(gpus(1));
   PlanFile plan = plan_for_gpus(1, 1, 0);

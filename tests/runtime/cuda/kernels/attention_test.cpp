@@ -73,8 +73,8 @@ void check_attention(const AttentionShape& s, std::size_t shift = 0) {
   CHECK(distance(actual.out, expected.out) < kAttentionClose);
   CHECK(distance(actual.log_sum, expected.log_sum) < kClose<float>);
   const std::int64_t d = s.head_dim;
-  const std::int64_t ends[] = {0, s.heads * d, (s.heads + s.kv_heads) * d,
-                               (s.heads + 2 * s.kv_heads) * d};
+  const std::int64_t keys = (s.heads + s.kv_heads) * d;
+  const std::int64_t ends[] = {0, s.heads * d, keys, keys + s.kv_heads * s.value_dim()};
   for (int part = 0; part < 3; ++part) {  // q, k, v: each has its own scale
     CAPTURE(part);
     CHECK(distance(columns(s, actual.dqkv, ends[part], ends[part + 1]),
@@ -98,6 +98,12 @@ TEST_CASE("CUDA attention agrees with the CPU's in double at sizes that no tile 
 TEST_CASE("CUDA attention agrees with the CPU's for unaligned rows") {
   check_attention(attention_shape(70, 2, 2, 1, 64, 3));
   check_attention(attention_shape(66, 1, 1, 1, 128, 0), 1);
+}
+
+TEST_CASE("CUDA attention with heads of latents agrees with the CPU's in double") {
+  check_attention(latent_attention_shape(2, 1, 1, 192, 128));
+  check_attention(latent_attention_shape(97, 2, 2, 192, 128, 8));
+  check_attention(latent_attention_shape(66, 1, 1, 192, 128, 3));
 }
 
 TEST_CASE("NaN in a query, key or value reaches the tokens that use it on CUDA") {
@@ -135,7 +141,12 @@ std::vector<KernelRun> runs_of_attention() {
     return bits_of(out.out, out.dqkv, out.log_sum);
   };
   return {{"attention", [=] { return run(64, 0); }},
-          {"attention of rows that are not aligned", [=] { return run(64, 1); }}};
+          {"attention of rows that are not aligned", [=] { return run(64, 1); }},
+          {"attention with heads of latents", [] {
+             const auto s = latent_attention_shape(130, 1, 1, 192, 128);
+             const auto out = attention_on_cuda(s, AttentionNumbers(s, 124));
+             return bits_of(out.out, out.dqkv, out.log_sum);
+           }}};
 }
 
 }  // namespace echelon

@@ -204,7 +204,7 @@ TEST_CASE("CUDA rotations of other bases and scalings agree with the CPU's") {
 
 template <class T>
 void check_head_split(const HeadSplit& split, std::size_t shift) {
-  CAPTURE(split.rows, split.parts, split.query, split.key_value, shift, sizeof(T));
+  CAPTURE(split.rows, split.parts, split.query, split.key, split.value, shift, sizeof(T));
   const auto x = spread<T>(split.rows * split.width(), 94);
   std::vector<T> expected(x.size());
   cpu::split_heads(split, x.data(), expected.data());
@@ -217,12 +217,12 @@ void check_head_split(const HeadSplit& split, std::size_t shift) {
 }
 
 TEST_CASE("CUDA splits and joins heads as the CPU does, at awkward sizes") {
-  check_head_split<Bfloat16>({5, 2, 8 * 64, 2 * 64}, 0);
-  check_head_split<float>({3, 4, 4 * 128, 4 * 128}, 0);
-  check_head_split<Bfloat16>({4, 4, 64 * 64, 0}, 0);  // more columns than a block has threads
-  check_head_split<Bfloat16>({7, 3, 6 * 10, 3 * 10}, 0);
-  check_head_split<Bfloat16>({2, 2, 2 * 64, 2 * 64}, 1);
-  check_head_split<float>({1, 1, 3, 0}, 0);
+  check_head_split<Bfloat16>({5, 2, 8 * 64, 2 * 64, 2 * 64}, 0);
+  check_head_split<float>({3, 4, 4 * 128, 4 * 128, 4 * 64}, 0);
+  check_head_split<Bfloat16>({4, 4, 64 * 64, 0, 0}, 0);  // more columns than a block has threads
+  check_head_split<Bfloat16>({7, 3, 6 * 10, 3 * 10, 3 * 10}, 0);
+  check_head_split<Bfloat16>({2, 2, 2 * 64, 2 * 64, 2 * 64}, 1);
+  check_head_split<float>({1, 1, 3, 0, 0}, 0);
 }
 
 TEST_CASE("CUDA sums and casts give the CPU's bits") {
@@ -266,7 +266,7 @@ std::vector<KernelRun> runs_of_elementwise() {
       {"split heads",
        [] {
          Memory<Bfloat16> x(spread<Bfloat16>(6 * 256, 95)), parts(std::vector<Bfloat16>(6 * 256));
-         cuda::split_heads<Bfloat16>(nullptr, {6, 2, 128, 64}, x.data(), parts.data());
+         cuda::split_heads<Bfloat16>(nullptr, {6, 2, 128, 64, 64}, x.data(), parts.data());
          return bits_of(parts.content());
        }},
       {"rotation", [] {

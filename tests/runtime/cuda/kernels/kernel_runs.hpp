@@ -15,6 +15,7 @@ struct KernelRun {
 std::vector<KernelRun> runs_of_attention();
 std::vector<KernelRun> runs_of_norms();
 std::vector<KernelRun> runs_of_elementwise();
+std::vector<KernelRun> runs_of_latents();
 std::vector<KernelRun> runs_of_experts();
 std::vector<KernelRun> runs_of_loss();
 std::vector<KernelRun> runs_of_optimizer();
@@ -33,8 +34,8 @@ std::string bits_of(const std::vector<T>&... values) {
 inline std::vector<KernelRun> all_kernel_runs() {
   std::vector<KernelRun> all;
   for (const auto& runs :
-       {runs_of_attention(), runs_of_norms(), runs_of_elementwise(), runs_of_experts(),
-        runs_of_loss(), runs_of_optimizer(), runs_of_reductions()}) {
+       {runs_of_attention(), runs_of_norms(), runs_of_elementwise(), runs_of_latents(),
+        runs_of_experts(), runs_of_loss(), runs_of_optimizer(), runs_of_reductions()}) {
     all.insert(all.end(), runs.begin(), runs.end());
   }
   return all;

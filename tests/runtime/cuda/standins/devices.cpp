@@ -14,7 +14,6 @@ constexpr int kMajor = 8;
 constexpr int kMinor = 0;
 constexpr int kMultiprocessors = 108;
 constexpr int kSharedPerMultiprocessor = 164 * 1024;
-constexpr int kSharedPerBlock = 163 * 1024;
 constexpr int kWarp = 32;
 // In kHz, and in bits: the same paper.
 constexpr int kClock = 1410000;
@@ -113,7 +112,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       *value = kSharedPerMultiprocessor;
       return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kSharedPerBlock; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = machine().settings().shared_per_block;
+      return cudaSuccess;
   }
   return failed(cudaErrorInvalidValue);
 }

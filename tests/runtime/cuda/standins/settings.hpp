@@ -42,7 +42,8 @@ struct Settings {
   /// a network. Within a computer NCCL does not notify them: github.com/NVIDIA/nccl/issues/279.
   bool over_network = false;
   std::size_t device_bytes = std::size_t{1} << 30U;
-  int cache_bytes = 40 << 20;  ///< of the L2 cache
+  int cache_bytes = 40 << 20;         ///< of the L2 cache
+  int shared_per_block = 163 * 1024;  ///< that a launch may ask for
   /// How long a host thread waits without any progress or new operation before it fails.
   std::chrono::milliseconds limit{30000};
   std::vector<Failure> failures;

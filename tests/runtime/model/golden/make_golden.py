@@ -1,5 +1,5 @@
-"""Writes gpt*.csv and llama*.csv beside this script: loss and gradients of the two models of
-chunk_run.hpp by PyTorch's automatic differentiation, in float64, with its own layers; with their
+"""Writes the .csv files beside this script: loss and gradients of the models of
+test_models.hpp by PyTorch's automatic differentiation, in float64, with its own layers; with their
 usual constants and with those of chunk_golden_test.cpp. Needs: pip install torch. Run: python3
 make_golden.py"""
 import csv
@@ -93,12 +93,40 @@ def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
+def latent_weights(q_rank=0, experts=0, expert_width=0):
+    """Of DeepSeek's layers: heads of 5 + 4 numbers for queries and keys and of 6 for values."""
+    h, f, o, v, kv_rank = HIDDEN, 20, HEADS * 9, HEADS * 6, 9
+    w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
+    for l in range(LAYERS):
+        at = f"layers.{l}.attention."
+        w |= {at + "norm.weight": (h,), at + "kv_down.weight": (kv_rank + 4, h),
+              at + "kv_latent_norm.weight": (kv_rank,),
+              at + "kv_up.weight": (HEADS * (5 + 6), kv_rank), at + "output.weight": (h, v)}
+        if q_rank:
+            w |= {at + "q_down.weight": (q_rank, h), at + "q_latent_norm.weight": (q_rank,),
+                  at + "q_up.weight": (o, q_rank)}
+        else:
+            w |= {at + "q.weight": (o, h)}
+        at = f"layers.{l}."
+        w |= {at + "mlp.norm.weight": (h,)}
+        if experts and l > 0:
+            w |= {at + "moe.router.weight": (experts, h)}
+            for e in range(experts):
+                to = at + f"moe.experts.{e}."
+                w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
+                      to + "down.weight": (h, expert_width)}
+        else:
+            w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
+                  at + "mlp.down.weight": (h, f)}
+    return {name: weight(name, *shape) for name, shape in w.items()}
+
+
 def heads_of(x, heads):
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
-def attention(q, k, v):
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def attention(q, k, v, scale=None):
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     return mixed.transpose(1, 2).reshape(mixed.shape[0], mixed.shape[2], -1)
 
 
@@ -209,23 +237,55 @@ def experts_of(w, at, n, choices, normalized, scaling, score, groups, group_choi
     return out
 
 
+def rope_of_neighbours(x, frequencies):
+    """As modeling_deepseek_v2.py: pairs are complex numbers, which are turned."""
+    frequency, scale = frequencies(x.shape[-1])
+    angle = torch.arange(x.shape[-2]).double()[:, None] * frequency[None, :]
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.full_like(angle, scale), angle)).flatten(-2)
+
+
+def latent_attention(w, at, n, frequencies, score_factor):
+    """As DeepseekV3Attention of transformers computes it; norms of latents have its default."""
+    linear = lambda x, name: F.linear(x, w[at + name + ".weight"])
+    norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[at + name + ".weight"], 1e-6)
+    if at + "q.weight" in w:
+        q = linear(n, "q")
+    else:
+        q = linear(norm(linear(n, "q_down"), "q_latent_norm"), "q_up")
+    q_pass, q_rotated = torch.split(heads_of(q, HEADS), [5, 4], dim=-1)
+    latent, k_rotated = torch.split(linear(n, "kv_down"), [9, 4], dim=-1)
+    k_pass, v = torch.split(heads_of(linear(norm(latent, "kv_latent_norm"), "kv_up"), HEADS),
+                            [5, 6], dim=-1)
+    k_rotated = rope_of_neighbours(k_rotated[:, None], frequencies).expand(-1, HEADS, -1, -1)
+    q = torch.cat((q_pass, rope_of_neighbours(q_rotated, frequencies)), dim=-1)
+    mixed = attention(q, torch.cat((k_pass, k_rotated), dim=-1), v, 9 ** -0.5 * score_factor)
+    return linear(mixed, "output")
+
+
 def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1,
-          score="softmax", groups=1, group_choices=1, rotated=1.0):
+          score="softmax", groups=1, group_choices=1, rotated=1.0, score_factor=1):
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
     norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
 
     def head_norm(x, name):  # of Qwen 3's heads, before the rotation
         return norm(x, name) if name + ".weight" in w else x
-    x = w["embedding.word.weight"][tokens]
-    for l in range(LAYERS):
-        at = f"layers.{l}."
-        n = norm(x, at + "attention.norm")
+
+    def heads_attention(n, at):
         q = head_norm(heads_of(linear(n, at + "attention.q"), HEADS), at + "attention.q_norm")
         k = head_norm(heads_of(linear(n, at + "attention.k"), 2), at + "attention.k_norm")
         q, k = rope_of_part(q, frequencies, rotated), rope_of_part(k, frequencies, rotated)
         k = k.repeat_interleave(2, dim=1)
         v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
-        x = x + linear(attention(q, k, v), at + "attention.output")
+        return linear(attention(q, k, v), at + "attention.output")
+    x = w["embedding.word.weight"][tokens]
+    for l in range(LAYERS):
+        at = f"layers.{l}."
+        n = norm(x, at + "attention.norm")
+        if at + "attention.kv_down.weight" in w:
+            x = x + latent_attention(w, at + "attention.", n, frequencies, score_factor)
+        else:
+            x = x + heads_attention(n, at)
         n = norm(x, at + "mlp.norm")
         if at + "moe.router.weight" in w:
             x = x + experts_of(w, at, n, choices, normalized, scaling, score, groups,
@@ -269,6 +329,10 @@ write("deepseek_v2_experts.csv", llama, llama_weights(**deepseek), choices=3, no
 write("glm4_moe.csv", llama, llama_weights(**deepseek, correction=True, head_norms=True,
                                            biases=True, head_dim=8),
       choices=3, normalized=False, score="sigmoid", rotated=0.5)
+write("latent.csv", llama, latent_weights(q_rank=11))
+write("latent_direct.csv", llama, latent_weights(experts=5, expert_width=12), choices=2,
+      normalized=False, frequencies=yarn_scaling(500.0, 4.0, 64, 4.0, 0.5, True, 1.25),
+      score_factor=(0.1 * 0.7 * math.log(4.0) + 1) ** 2)
 write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
 for name, eps, frequencies in (
         ("theta", 1e-6, plain(500000.0)),

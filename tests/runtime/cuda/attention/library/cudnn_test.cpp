@@ -24,20 +24,24 @@ const std::string kH200 =
     R"("supportCoopLaunch":1})";
 
 /// Empty if cuDNN accepts it, forward and both backwards.
-std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim) {
-  const AttentionShape shape{sequence,
-                             samples,
-                             heads,
-                             kv_heads,
-                             head_dim,
-                             std::int64_t{heads + 2 * kv_heads} * head_dim,
-                             std::int64_t{heads} * head_dim};
+std::string refused(const AttentionShape& shape) {
   std::string why;
   for (const bool deterministic : {false, true}) {
     why += cuda::refused_by_cudnn(shape, kH200, kCapability,
                                   {.deterministic = deterministic, .limit = 80_GiB});
   }
   return why;
+}
+
+std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim) {
+  return refused({sequence, samples, heads, kv_heads, head_dim,
+                  std::int64_t{heads + 2 * kv_heads} * head_dim, std::int64_t{heads} * head_dim});
+}
+
+/// Of latent attention, as DeepSeek-V3's.
+std::string refused_latent(std::int64_t sequence, int samples, int heads) {
+  return refused({sequence, samples, heads, heads, 192, std::int64_t{heads} * (2 * 192 + 128),
+                  std::int64_t{heads} * 128, 128, 1.25});
 }
 
 TEST_CASE("cuDNN accepts attention's graphs") {
@@ -54,6 +58,9 @@ TEST_CASE("cuDNN accepts attention's graphs") {
   CHECK(refused(77, 3, 4, 2, 64).empty());
   CHECK(refused(8191, 1, 9, 9, 64).empty());  // parts of a head, whose sums are not aligned
   CHECK(refused(2, 1, 1, 1, 64).empty());
+  CHECK(refused_latent(4096, 1, 16).empty());  // DeepSeek-V2-Lite
+  CHECK(refused_latent(4096, 1, 32).empty());  // DeepSeek-V3 by tensor parallelism of 4
+  CHECK(refused_latent(1000, 3, 2).empty());
   CHECK(refused(256, 2, 4, 4, 20).find("multiple of 8") != std::string::npos);
   CHECK_FALSE(cuda::refused_by_cudnn({256, 2, 4, 4, 64, 768, 256}, "{", kCapability).empty());
 }

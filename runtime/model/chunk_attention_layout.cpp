@@ -1,0 +1,78 @@
+// ChunkLayout: the shapes of a chunk's attention, and the memory of latent attention.
+#include <cmath>
+#include <optional>
+
+#include "runtime/model/chunk_layout.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// With YaRN, scores in latent attention are multiplied by a factor (RotaryEmbedding).
+double score_factor_of(const ModelSpec& model) {
+  const RotaryEmbedding& rope = model.constants->rope;
+  if (rope.scaling != RopeScaling::yarn || rope.score_mscale == 0 || rope.factor <= 1) return 1;
+  constexpr double kPerLog = 0.1;
+  const double mscale = kPerLog * rope.score_mscale * std::log(rope.factor) + 1;
+  return mscale * mscale;
+}
+
+}  // namespace
+
+LatentShape latent_shape_of(const ChunkSpec& spec) {
+  const LatentAttention& mla = spec.model.mla;
+  const int slice = spec.sequence / spec.cp;
+  return {.rows = std::int64_t{slice} * spec.microbatch,
+          .samples = spec.microbatch,
+          .first_position = std::int64_t{spec.cp_rank} * slice,
+          .heads = spec.model.heads / spec.tp,
+          .nope = mla.qk_nope_head_dim,
+          .rope = mla.qk_rope_head_dim,
+          .value = mla.v_head_dim,
+          .q_rank = mla.q_lora_rank,
+          .kv_rank = mla.kv_lora_rank};
+}
+
+AttentionShape attention_shape_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  const ModelSpec& model = spec.model;
+  return {.sequence = spec.sequence,
+          .samples = spec.microbatch,
+          .heads = s.heads / spec.cp,
+          .kv_heads = s.kv_heads / spec.cp,
+          .head_dim = model.head_dim,
+          .qkv_stride = s.qkv / spec.cp,
+          .out_stride = s.attended / spec.cp,
+          .v_head_dim = model.latent() ? std::optional(model.mla.v_head_dim) : std::nullopt,
+          .score_factor = model.latent() ? score_factor_of(model) : 1};
+}
+
+template <class T>
+LatentGradients<T> ChunkLayout<T>::allocate_latent_gradients(BumpAllocator& allocator) const {
+  LatentGradients<T> g;
+  g.q = allocator.allocate<T>(latent_.rows * latent_.query());
+  g.kv = allocator.allocate<T>(latent_.rows * latent_.key_value());
+  g.latents = allocator.allocate<T>(latent_.rows * latent_.latents());
+  return g;
+}
+
+template <class T>
+void ChunkLayout<T>::allocate_latent_workspace(Workspace<T>& w, BumpAllocator& attention) const {
+  w.latent = allocate_latent_gradients(attention);
+  w.normed_kv = attention.allocate<T>(latent_.rows * latent_.kv_rank);
+  if (latent_.q_rank > 0) {
+    w.normed_q = attention.allocate<T>(latent_.rows * latent_.q_rank);
+  } else {
+    w.from_queries = attention.allocate<T>(shape_.rows * shape_.hidden);
+  }
+}
+
+#define ECHELON_LATENT_LAYOUT(T)                                                               \
+  template LatentGradients<T> ChunkLayout<T>::allocate_latent_gradients(BumpAllocator&) const; \
+  template void ChunkLayout<T>::allocate_latent_workspace(Workspace<T>&, BumpAllocator&) const;
+ECHELON_LATENT_LAYOUT(double)
+ECHELON_LATENT_LAYOUT(float)
+ECHELON_LATENT_LAYOUT(Bfloat16)
+#undef ECHELON_LATENT_LAYOUT
+
+}  // namespace echelon
