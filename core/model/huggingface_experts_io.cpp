@@ -154,12 +154,21 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
   read_rope(reader, model);
   read_attention_bias(reader, model);
   read_dropout(reader, model);
+  if (!reader.boolean_or("rope_interleave", true)) {
+    add_arithmetic(model, "rotated pairs that are half a head apart in latent attention");
+  }
   // Latent attention has the keys of every head; the groups say which experts a token reaches. The
   // others are written by transformers 5 and follow from the rest.
-  reader.ignore(
-      {"num_key_value_heads", "topk_method", "head_dim", "qk_head_dim", "rope_interleave"});
+  reader.ignore({"num_key_value_heads", "topk_method", "head_dim", "qk_head_dim"});
   const Json* experts = reader.member("n_routed_experts");
-  if (experts == nullptr || !experts->is_null()) {
+  const bool none = experts != nullptr && experts->is_null();
+  const bool all_dense = !reader.has("mlp_layer_types") && reader.has("first_k_dense_replace") &&
+                         reader.integer("first_k_dense_replace", 0, kMaxLayers) >= model.layers;
+  if (all_dense) {  // as transformers builds it, whatever the experts would be
+    reader.ignore({"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+                   "n_shared_experts", "n_group", "topk_group", "moe_layer_freq", "scoring_func",
+                   "norm_topk_prob", "routed_scaling_factor"});
+  } else if (!none) {
     read_deepseek_experts(reader, model, otherwise);
     read_router_weights(reader, model.moe, usual);
   }

@@ -1,8 +1,9 @@
 // Weights in HuggingFace's directories: config.json and model.safetensors.
 //
 // Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
-// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GLM-4.5 (modeling_llama.py ...:
-// matrices as ours; the experts' with the names of the files on the Hub, a tensor for each).
+// and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek-V2 and -V3
+// (modeling_llama.py ...: matrices as ours, in latent attention with rotated pairs that are
+// neighbours; the experts' with the names of the files on the Hub, a tensor for each).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 namespace echelon {
 
 /// Those of families with experts differ from Llama's in those of the experts; Qwen2-MoE's and
-/// Qwen3-MoE's are the same, and GLM-4.5's are DeepSeek-V3's.
+/// Qwen3-MoE's are the same, and so are GLM-4.5's, DeepSeek-V2's and -V3's.
 enum class HuggingFaceNames { gpt2, llama, mixtral, qwen_moe, deepseek };
 
 /// The place of a parameter in HuggingFace's tensors.

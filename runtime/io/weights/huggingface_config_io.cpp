@@ -1,6 +1,7 @@
 // config.json: checks which models are executed, and writes one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,7 @@ namespace {
 constexpr int kOneToken = 1;
 
 /// rope_scaling as transformers reads it; null: none.
-Json scaling_json(const RotaryEmbedding& rope) {
+Json scaling_json(const RotaryEmbedding& rope, bool latent) {
   switch (rope.scaling) {
     case RopeScaling::linear: return {{"rope_type", "linear"}, {"factor", rope.factor}};
     case RopeScaling::llama3:
@@ -27,14 +28,17 @@ Json scaling_json(const RotaryEmbedding& rope) {
               {"low_freq_factor", rope.low_frequency_factor},
               {"high_freq_factor", rope.high_frequency_factor},
               {"original_max_position_embeddings", rope.original_positions}};
-    case RopeScaling::yarn:
-      return {{"rope_type", "yarn"},
-              {"factor", rope.factor},
-              {"original_max_position_embeddings", rope.original_positions},
-              {"beta_fast", rope.beta_fast},
-              {"beta_slow", rope.beta_slow},
-              {"truncate", rope.whole_pairs},
-              {"attention_factor", rope.attention_factor}};
+    case RopeScaling::yarn: {
+      Json json{{"rope_type", "yarn"},
+                {"factor", rope.factor},
+                {"original_max_position_embeddings", rope.original_positions},
+                {"beta_fast", rope.beta_fast},
+                {"beta_slow", rope.beta_slow},
+                {"truncate", rope.whole_pairs},
+                {"attention_factor", rope.attention_factor}};
+      if (latent) json["mscale_all_dim"] = rope.score_mscale;
+      return json;
+    }
     case RopeScaling::none:
     case RopeScaling::dynamic:   // not executed,
     case RopeScaling::longrope:  // so never exported
@@ -85,6 +89,22 @@ constexpr LlamaFamily kMixtral = {"mixtral", "MixtralForCausalLM"};
 constexpr LlamaFamily kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM"};
 constexpr LlamaFamily kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr LlamaFamily kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM"};
+constexpr LlamaFamily kDeepSeekV2 = {"deepseek_v2", "DeepseekV2ForCausalLM"};
+constexpr LlamaFamily kDeepSeekV3 = {"deepseek_v3", "DeepseekV3ForCausalLM"};
+
+/// DeepSeek-V3's with sigmoid scores and their correction, or without experts; V2's with softmax
+/// scores that are not normalized. Both have experts in every layer from some one on, and shared
+/// experts as wide as several routed ones. Null: neither.
+const LlamaFamily* latent_family(const ModelSpec& m) {
+  if (m.qkv_bias || m.attention_output_bias || m.mlp_bias) return nullptr;
+  const MixtureOfExperts& moe = m.moe;
+  if (moe.experts == 0) return &kDeepSeekV3;
+  const bool to_the_end = m.moe_layers() == m.layers - moe.first_dense_layers;
+  const bool shared = !moe.shared_expert_gate && moe.shared_ffn_hidden % moe.expert_ffn_hidden == 0;
+  if (!to_the_end || !shared) return nullptr;
+  if (moe.router_score == RouterScore::sigmoid) return moe.router_bias ? &kDeepSeekV3 : nullptr;
+  return moe.router_normalized ? nullptr : &kDeepSeekV2;
+}
 
 bool is_glm4_moe(const ModelSpec& m) {
   const MixtureOfExperts& moe = m.moe;
@@ -122,6 +142,7 @@ const LlamaFamily* family_with_experts(const ModelSpec& m) {
 /// family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
   if (!is_llama_like(m)) return nullptr;
+  if (m.latent()) return latent_family(m);
   if (m.moe.experts > 0) return family_with_experts(m);
   if (m.constants->rope.rotated_part != 1) return nullptr;
   if (m.qk_norm) return m.qkv_bias == m.attention_output_bias && !m.mlp_bias ? &kQwen3 : nullptr;
@@ -138,7 +159,9 @@ const LlamaFamily* llama_family(const ModelSpec& m) {
 std::optional<HuggingFaceNames> names_of(std::string_view family) {
   if (family == "gpt2") return HuggingFaceNames::gpt2;
   if (family == kMixtral.model_type) return HuggingFaceNames::mixtral;
-  if (family == kGlm4Moe.model_type) return HuggingFaceNames::deepseek;
+  for (const LlamaFamily& each : {kGlm4Moe, kDeepSeekV2, kDeepSeekV3}) {
+    if (family == each.model_type) return HuggingFaceNames::deepseek;
+  }
   for (const LlamaFamily& each : {kQwen2Moe, kQwen3Moe}) {
     if (family == each.model_type) return HuggingFaceNames::qwen_moe;
   }
@@ -160,21 +183,41 @@ void add_qwen_experts(const ModelSpec& m, Json& json) {
   }
 }
 
-void add_glm4_experts(const ModelSpec& m, Json& json) {
+/// DeepSeek-V3's keys, which GLM-4.5 has too. A dense model's experts are those of no layer.
+void add_deepseek_experts(const ModelSpec& m, Json& json) {
   const MixtureOfExperts& moe = m.moe;
-  json["n_routed_experts"] = moe.experts;
-  json["num_experts_per_tok"] = moe.experts_per_token;
-  json["moe_intermediate_size"] = moe.expert_ffn_hidden;
-  json["n_shared_experts"] = moe.shared_ffn_hidden / moe.expert_ffn_hidden;
-  json["first_k_dense_replace"] = moe.first_dense_layers;
-  json["n_group"] = moe.router_groups;
-  json["topk_group"] = moe.router_group_topk;
-  json["norm_topk_prob"] = moe.router_normalized;
+  const bool dense = moe.experts == 0;
+  json["first_k_dense_replace"] = dense ? m.layers : moe.first_dense_layers;
+  json["n_routed_experts"] = std::max(1, moe.experts);
+  json["num_experts_per_tok"] = std::max(1, moe.experts_per_token);
+  json["moe_intermediate_size"] = dense ? m.ffn_hidden : moe.expert_ffn_hidden;
+  json["n_shared_experts"] = dense ? 0 : moe.shared_ffn_hidden / moe.expert_ffn_hidden;
+  json["n_group"] = dense ? 1 : moe.router_groups;
+  json["topk_group"] = dense ? 1 : moe.router_group_topk;
   json["routed_scaling_factor"] = moe.router_scaling;
   json["num_nextn_predict_layers"] = 0;
+  if (!dense) json["norm_topk_prob"] = moe.router_normalized;
+}
+
+void add_glm4(const ModelSpec& m, Json& json) {
+  add_deepseek_experts(m, json);
   json["attention_bias"] = m.qkv_bias;
   json["use_qk_norm"] = m.qk_norm;
   json["partial_rotary_factor"] = m.constants->rope.rotated_part;
+}
+
+void add_latent_attention(const ModelSpec& m, Json& json) {
+  const LatentAttention& mla = m.mla;
+  json.erase("head_dim");
+  json["kv_lora_rank"] = mla.kv_lora_rank;
+  json["q_lora_rank"] = mla.q_lora_rank > 0 ? Json(mla.q_lora_rank) : nullptr;
+  json["qk_nope_head_dim"] = mla.qk_nope_head_dim;
+  json["qk_rope_head_dim"] = mla.qk_rope_head_dim;
+  json["v_head_dim"] = mla.v_head_dim;
+  json["attention_bias"] = false;
+  add_deepseek_experts(m, json);
+  if (m.moe.experts == 0 || m.moe.router_score == RouterScore::sigmoid) return;
+  json["topk_method"] = m.moe.router_groups > 1 ? "group_limited_greedy" : "greedy";
 }
 
 Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
@@ -194,7 +237,7 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
             {"rope_theta", rope.theta},
             {"attention_dropout", m.attention_dropout},
             {"tie_word_embeddings", m.tied_embeddings}};
-  if (Json scaling = scaling_json(rope); !scaling.is_null()) {
+  if (Json scaling = scaling_json(rope, m.latent()); !scaling.is_null()) {
     json["rope_scaling"] = std::move(scaling);
   }
   const bool windowed = m.windowed_layers > 0;
@@ -210,7 +253,7 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
     json["num_experts_per_tok"] = m.moe.experts_per_token;
     json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   }
-  if (&family == &kGlm4Moe) add_glm4_experts(m, json);
+  if (&family == &kGlm4Moe) add_glm4(m, json);
   if (&family == &kQwen2Moe) {
     json["qkv_bias"] = m.qkv_bias;
     json["shared_expert_intermediate_size"] = m.moe.shared_ffn_hidden;
@@ -220,6 +263,7 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
     json["use_sliding_window"] = windowed;
     if (windowed) json["sliding_window"] = m.sliding_window;
   }
+  if (m.latent()) add_latent_attention(m, json);
   if (&family == &kQwen3 || &family == &kQwen3Moe) json["attention_bias"] = m.qkv_bias;
   if (&family == &kMistral) json["sliding_window"] = windowed ? Json(m.sliding_window) : nullptr;
   if (&family == &kLlama) {
@@ -243,8 +287,8 @@ Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::s
   const std::optional<HuggingFaceNames> names = names_of(family);
   if (!names) {
     return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
-                       "one of glm4_moe, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, "
-                       "qwen3_moe");
+                       "one of deepseek_v2, deepseek_v3, glm4_moe, gpt2, llama, mistral, mixtral, "
+                       "qwen2, qwen2_moe, qwen3, qwen3_moe");
   }
   if (const auto why = not_executed(*model, kOneToken)) {
     return input_error(std::string(where), why->found, why->expected);
@@ -267,7 +311,7 @@ Result<std::string> huggingface_config(const ModelSpec& model, Element element,
   if (llama == nullptr && !is_gpt2(model)) {
     return input_error(model.name, "no HuggingFace family has this model's shapes",
                        "those of GPT-2, Llama, Qwen2, Qwen3, Mixtral (experts in every layer, as "
-                       "wide as ffn_hidden), Qwen2-MoE, Qwen3-MoE or GLM-4.5");
+                       "wide as ffn_hidden), Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek-V2 or -V3");
   }
   names = names_of(llama != nullptr ? llama->model_type : "gpt2").value();
   Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);

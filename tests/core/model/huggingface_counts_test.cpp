@@ -138,6 +138,18 @@ TEST_CASE("a key whose default is the shape of one model is required") {
   CHECK(missing("ernie4.5-0.3b", "num_key_value_heads") == "num_key_value_heads");
 }
 
+TEST_CASE("a DeepSeek file whose layers are all dense has no experts, and rotates neighbours") {
+  Json file = Json::parse(slurp(family_path("deepseek-v3")));
+  file["first_k_dense_replace"] = file.at("num_hidden_layers");
+  const ModelSpec dense = *parse_model(file.dump(), "config.json");
+  CHECK(dense.moe == MixtureOfExperts{});
+  CHECK(dense.latent());
+  CHECK(dense.constants->other_arithmetic.empty());
+  file["rope_interleave"] = false;
+  CHECK(parse_model(file.dump(), "config.json")->constants->other_arithmetic ==
+        std::vector<std::string>{"rotated pairs that are half a head apart in latent attention"});
+}
+
 TEST_CASE("files as transformers 5 writes them are read like the published ones") {
   Json flash = Json::parse(slurp(family_path("glm-4.7-flash")));
   const ModelSpec published = *parse_model(flash.dump(), "config.json");

@@ -89,6 +89,44 @@ ModelSpec small_glm4_moe() {
   return model;
 }
 
+/// DeepSeek-V3-like, dense; with experts DeepSeek-V2-Lite-like.
+ModelSpec tiny_deepseek(bool lite) {
+  ModelSpec model = two_layer_llama();
+  model.kv_heads = model.heads;
+  model.mla = {.kv_lora_rank = 6,
+               .q_lora_rank = lite ? 0 : 5,
+               .qk_nope_head_dim = 3,
+               .qk_rope_head_dim = 2,
+               .v_head_dim = 4};
+  model.head_dim = 5;
+  if (!lite) return model;
+  model.moe.experts = 4;
+  model.moe.experts_per_token = 2;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.first_dense_layers = 1;
+  model.moe.every = 2;  // a single layer: as the reader describes it
+  model.moe.router_normalized = false;
+  model.moe.router_scaling = 1.5;
+  return model;
+}
+
+/// DeepSeek-V3-like, with experts.
+ModelSpec tiny_deepseek_v3() {
+  ModelSpec model = tiny_deepseek(false);
+  model.moe.experts = 8;
+  model.moe.experts_per_token = 3;
+  model.moe.expert_ffn_hidden = 8;
+  model.moe.shared_ffn_hidden = 16;
+  model.moe.first_dense_layers = 1;
+  model.moe.every = 2;  // a single layer: as the reader describes it
+  model.moe.router_score = RouterScore::sigmoid;
+  model.moe.router_bias = true;
+  model.moe.router_groups = 4;
+  model.moe.router_group_topk = 2;
+  model.moe.router_scaling = 2.5;
+  return model;
+}
+
 Status export_small(const std::string& where, const ModelSpec& model, Element element) {
   return export_huggingface(where, model, element, [&](const Parameter& whole, void* out) {
     fill({&whole, StateKind::weight, 0, whole.count(), out}, element, out);
@@ -260,6 +298,44 @@ TEST_CASE("tensors of experts have the names of the files on the Hub") {
   CHECK(glm.at("model.layers.1.mlp.shared_experts.up_proj.weight") == "[16, 8]");
 }
 
+TEST_CASE("tensors of latent attention have the names of DeepSeek's files") {
+  for (const bool lite : {false, true}) {
+    const TempDir dir;
+    ModelSpec model = tiny_deepseek(lite);
+    model.constants->rope = kYarn;
+    model.constants->rope.score_mscale = 0.7;
+    REQUIRE(export_small(dir.path(), model, Element::f32).ok());
+    CHECK(mentions(slurp(dir.path() / "config.json"),
+                   lite ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM"));
+    CHECK(import_refusal(dir.path(), model) == "");
+    std::map<std::string, std::string> shapes;
+    const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
+    for (const TensorEntry& tensor : file.value().header().tensors)
+      shapes[tensor.name] = shape_text(tensor.shape);
+    const std::string at = "model.layers.1.self_attn.";
+    CHECK(shapes.at(at + "kv_a_proj_with_mqa.weight") == "[8, 8]");
+    CHECK(shapes.at(at + "kv_a_layernorm.weight") == "[6]");
+    CHECK(shapes.at(at + "kv_b_proj.weight") == "[28, 6]");
+    CHECK(shapes.at(at + "o_proj.weight") == "[8, 16]");
+    if (lite) {
+      CHECK(shapes.at(at + "q_proj.weight") == "[20, 8]");
+      CHECK(shapes.at("model.layers.1.mlp.experts.3.up_proj.weight") == "[8, 8]");
+      continue;
+    }
+    CHECK(shapes.at(at + "q_a_proj.weight") == "[5, 8]");
+    CHECK(shapes.at(at + "q_a_layernorm.weight") == "[5]");
+    CHECK(shapes.at(at + "q_b_proj.weight") == "[20, 5]");
+  }
+  ModelSpec normalized = tiny_deepseek(true);
+  normalized.moe.router_normalized = true;
+  ModelSpec biased = tiny_deepseek(false);
+  biased.attention_output_bias = true;
+  for (const ModelSpec& model : {normalized, biased}) {
+    const TempDir dir;
+    CHECK_FALSE(export_small(dir.path(), model, Element::f32).ok());
+  }
+}
+
 TEST_CASE("models with experts that no family has are not exported") {
   const TempDir dir;
   ModelSpec wide = small_mixtral();
@@ -288,7 +364,8 @@ TEST_CASE("models with experts that no family has are not exported") {
 TEST_CASE("an exported model is imported unchanged, under every split") {
   for (const ModelSpec& plain :
        {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama(),
-        small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe()}) {
+        small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe(),
+        tiny_deepseek(false), tiny_deepseek(true), tiny_deepseek_v3()}) {
     RotaryEmbedding rope = kTheta;
     if (plain.constants) rope.rotated_part = plain.constants->rope.rotated_part;
     const ModelSpec model = with_constants(plain, rope);
