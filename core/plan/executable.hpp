@@ -14,8 +14,8 @@ namespace echelon {
 /// latent, latent attention with biases or layer norms, sinks, windows, ALiBi, dropout, parallel
 /// blocks, post-norms, QK-norm over all heads or by layer norms, a norm of the embedding, dynamic
 /// and longrope scaling, operations that no field of ModelSpec describes, and models without
-/// constants. Executed: latent attention (DeepSeek-V2, -V3), Qwen 3's QK-norm; Llama 3's, linear and
-/// YaRN scaling; a rotary embedding of an even part of each head. Checked by:
+/// constants. Executed: latent attention (DeepSeek-V2, -V3), Qwen 3's QK-norm; Llama 3's, linear
+/// and YaRN scaling; a rotary embedding of an even part of each head. Checked by:
 /// tests/core/plan/executable_test.cpp.
 [[nodiscard]] std::string not_executed(const ModelSpec& model);
 

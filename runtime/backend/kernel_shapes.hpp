@@ -113,8 +113,8 @@ struct Routing {
 
 /// Rotation frequencies of the pairs of a head (model/rotary.hpp).
 struct RotaryFrequencies {
-  /// Of pair i of n (elements i and i + n; of latent attention 2i and 2i + 1), per position; elements
-  /// from 2n on are not rotated.
+  /// Of pair i of n (elements i and i + n; of latent attention 2i and 2i + 1), per position;
+  /// elements from 2n on are not rotated.
   std::vector<double> angles;
   double scale = 1;  ///< multiplies cosines and sines
   bool operator==(const RotaryFrequencies&) const = default;

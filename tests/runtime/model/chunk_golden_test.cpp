@@ -65,6 +65,7 @@ TEST_CASE("loss and gradients of models with experts equal those of another prog
 TEST_CASE("loss and gradients of models with latent attention equal those of another program") {
   check_against_golden(test_latent(), "latent.csv");
   check_against_golden(test_latent_direct(), "latent_direct.csv");
+  check_against_golden(test_deepseek_v3(), "deepseek_v3.csv");
 }
 
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {

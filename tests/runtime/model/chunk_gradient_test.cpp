@@ -107,7 +107,7 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
         ChunkRun{.model = test_qwen3_moe()}, ChunkRun{.model = test_qwen2_moe()},
         ChunkRun{.model = test_shared_experts()}, ChunkRun{.model = test_deepseek_experts()},
         ChunkRun{.model = test_glm4_moe()}, ChunkRun{.model = test_latent()},
-        ChunkRun{.model = test_latent_direct()}}) {
+        ChunkRun{.model = test_latent_direct()}, ChunkRun{.model = test_deepseek_v3()}}) {
     const ChunkOutcome plain = run_chunks<double>(run);
     using enum Recompute;
     for (const std::vector<Recompute>& recompute :

@@ -100,9 +100,9 @@ TEST_CASE("memory of a chunk equals the formulas") {
   ModelSpec head_norms = test_llama();
   head_norms.qk_norm = true;
   head_norms.ffn_hidden = 8;  // attention takes the most
-  for (const ModelSpec& model : {test_gpt(), test_llama(), head_norms, test_mixtral(),
-                                 test_qwen3_moe(), test_qwen2_moe(), test_shared_experts(),
-                                 test_latent(), test_latent_direct()}) {
+  for (const ModelSpec& model :
+       {test_gpt(), test_llama(), head_norms, test_mixtral(), test_qwen3_moe(), test_qwen2_moe(),
+        test_shared_experts(), test_latent(), test_latent_direct(), test_deepseek_v3()}) {
     for (const int tp : {1, 2, 4}) {
       for (const int chunks : {1, 2, 5}) {
         for (const std::vector<Recompute>& recompute :

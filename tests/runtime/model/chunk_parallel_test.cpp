@@ -35,7 +35,8 @@ std::vector<ModelSpec> parallel_models() {
           test_deepseek_v2_experts(),
           test_glm4_moe(),
           test_latent(),
-          test_latent_direct()};
+          test_latent_direct(),
+          test_deepseek_v3()};
 }
 
 TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradients") {

@@ -107,9 +107,8 @@ TEST_CASE("the number of parameters with latent attention equals the ModelSpec's
 }
 
 TEST_CASE("the counted blocks of all ranks cover each tensor exactly once, whatever the plan") {
-  for (const ModelSpec& model :
-       {small_model(true), small_model(false), small_experts(), small_shared_experts(),
-        small_latent(0), small_latent(7)}) {
+  for (const ModelSpec& model : {small_model(true), small_model(false), small_experts(),
+                                 small_shared_experts(), small_latent(0), small_latent(7)}) {
     std::map<std::string, std::int64_t> shapes;  // of the first plan
     for (const int pp : {1, 2, 5}) {
       for (const int tp : {1, 2, 4, 8}) {

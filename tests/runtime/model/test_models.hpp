@@ -69,6 +69,7 @@ inline ModelSpec test_qwen2_moe() {
   model.moe.expert_ffn_hidden = 8;
   model.moe.shared_ffn_hidden = 20;
   model.moe.shared_expert_gate = true;
+  model.moe.router_normalized = false;
   return model;
 }
 
@@ -119,6 +120,13 @@ inline ModelSpec test_deepseek_experts() {
   model.moe.router_groups = 4;
   model.moe.router_group_topk = 2;
   model.moe.router_scaling = 2.5;
+  return model;
+}
+
+/// Like DeepSeek-V3 as a whole: its mixture behind its attention.
+inline ModelSpec test_deepseek_v3() {
+  ModelSpec model = test_latent();
+  model.moe = test_deepseek_experts().moe;
   return model;
 }
 

@@ -316,7 +316,9 @@ TEST_CASE("every plan trains models with latent attention as one rank does, in f
   for (const ModelSpec& model : {small_deepseek(), small_deepseek_lite()}) {
     for (const Variant& v : variants_of(model)) check_plan(model, v, 0.5);
   }
-  for (const Variant& v : expert_variants()) check_plan(small_deepseek_lite(), v, 0.5);
+  for (const ModelSpec& model : {small_deepseek_lite(), small_deepseek_v3()}) {
+    for (const Variant& v : expert_variants()) check_plan(model, v, 0.5);
+  }
 }
 
 TEST_CASE("plans that spread experts over ranks train them as one rank does, in fp64") {

@@ -101,6 +101,7 @@ inline ModelSpec small_qwen2_moe(int layers = 4) {
   m.moe.expert_ffn_hidden = 12;
   m.moe.shared_ffn_hidden = 20;
   m.moe.shared_expert_gate = true;
+  m.moe.router_normalized = false;
   return m;
 }
 
@@ -148,6 +149,14 @@ inline ModelSpec small_glm4_moe(int layers = 4) {
   m.moe.router_groups = 4;
   m.moe.router_group_topk = 2;
   m.moe.router_scaling = 2.5;
+  return m;
+}
+
+/// DeepSeek-V3 as a whole: its mixture behind its attention.
+inline ModelSpec small_deepseek_v3(int layers = 4) {
+  ModelSpec m = small_deepseek(layers);
+  m.name = "small-deepseek-v3";
+  m.moe = small_glm4_moe().moe;
   return m;
 }
 

@@ -93,7 +93,7 @@ def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
-def latent_weights(q_rank=0, experts=0, expert_width=0):
+def latent_weights(q_rank=0, experts=0, expert_width=0, shared=0, correction=False):
     """Of DeepSeek's layers: heads of 5 + 4 numbers for queries and keys and of 6 for values."""
     h, f, o, v, kv_rank = HIDDEN, 20, HEADS * 9, HEADS * 6, 9
     w = {"embedding.word.weight": (VOCAB, h), "head.weight": (VOCAB, h), "final_norm.weight": (h,)}
@@ -115,6 +115,12 @@ def latent_weights(q_rank=0, experts=0, expert_width=0):
                 to = at + f"moe.experts.{e}."
                 w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
                       to + "down.weight": (h, expert_width)}
+            if shared:
+                to = at + "moe.shared."
+                w |= {to + "gate.weight": (shared, h), to + "up.weight": (shared, h),
+                      to + "down.weight": (h, shared)}
+            if correction:
+                w |= {at + "moe.router.bias": (experts,)}
         else:
             w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
                   at + "mlp.down.weight": (h, f)}
@@ -341,3 +347,6 @@ for name, eps, frequencies in (
         ("yarn", 1e-5, yarn_scaling(500.0, 4.0, 64, 4.0, 0.5, True, 1.25)),
         ("yarn_real", 1e-5, yarn_scaling(500.0, 4.0, 64, 4.0, 0.5, False, 1.25))):
     write(f"llama_{name}.csv", llama, llama_weights(), eps=eps, frequencies=frequencies)
+write("deepseek_v3.csv", llama, latent_weights(q_rank=11, experts=8, expert_width=8, shared=8,
+                                               correction=True),
+      choices=3, scaling=2.5, score="sigmoid", groups=4, group_choices=2)
