@@ -86,23 +86,25 @@ struct Kinds {
   int state_space = 0;
   int mlp = 0;
   int experts = 0;
+  std::string letters{};  ///< one for each layer
   [[nodiscard]] int all() const { return attention + state_space + mlp + experts; }
 };
 bool count(Kinds& kinds, std::string_view name) {
-  constexpr std::pair<std::string_view, int Kinds::*> kNames[] = {
-      {"attention", &Kinds::attention},
-      {"full_attention", &Kinds::attention},
-      {"mamba", &Kinds::state_space},
-      {"linear_attention", &Kinds::state_space},
-      {"mlp", &Kinds::mlp},
-      {"moe", &Kinds::experts},
-      {"*", &Kinds::attention},
-      {"M", &Kinds::state_space},
-      {"-", &Kinds::mlp},
-      {"E", &Kinds::experts}};
-  for (const auto& [known, kind] : kNames) {
-    if (known != name) continue;
-    ++(kinds.*kind);
+  struct Name {
+    std::string_view name;
+    char letter;
+    int Kinds::*kind;
+  };
+  constexpr Name kNames[] = {{"attention", '*', &Kinds::attention},
+                             {"full_attention", '*', &Kinds::attention},
+                             {"mamba", 'M', &Kinds::state_space},
+                             {"linear_attention", 'M', &Kinds::state_space},
+                             {"mlp", '-', &Kinds::mlp},
+                             {"moe", 'E', &Kinds::experts}};
+  for (const Name& known : kNames) {
+    if (known.name != name && std::string_view(&known.letter, 1) != name) continue;
+    ++(kinds.*known.kind);
+    kinds.letters += known.letter;
     return true;
   }
   return false;
@@ -207,10 +209,12 @@ void read_granitemoehybrid(JsonReader& reader, ModelSpec& model) {
 /// Nemotron-H and Nemotron 3: each layer is attention, a state space, an MLP or experts alone.
 /// Source: transformers, models/nemotron_h/modeling_nemotron_h.py.
 void read_nemotron_h(JsonReader& reader, ModelSpec& model) {
-  const Kinds kinds = read_kinds(
-      reader, present(reader, {"layers_block_type", "layer_types", "hybrid_override_pattern"}));
+  const std::string_view key =
+      present(reader, {"layers_block_type", "layer_types", "hybrid_override_pattern"});
+  const Kinds kinds = read_kinds(reader, key);
   if (reader.failed()) return;
   model.layers = kinds.all();
+  model.layer_pattern = kinds.letters;
   reader.ignore({"num_hidden_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
                  "layers_block_type", "layer_types", "hybrid_override_pattern"});
   model.hidden = small(reader.integer("hidden_size", 1, kMaxHidden));

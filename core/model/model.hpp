@@ -209,6 +209,10 @@ struct ModelSpec {
   /// Layers that are an MLP alone; the others then are a token mixer alone (Nemotron-H). 0: every
   /// layer has both.
   int mlp_only_layers = 0;
+  /// Of a model with layers of one part each, where it is known: a letter for each layer, as in
+  /// Megatron-LM's --hybrid-layer-pattern (M state space, * attention, - MLP, E experts). It
+  /// changes no price. "": how many layers of each kind is all that is known.
+  std::string layer_pattern;
   /// Empty if the file does not contain them, as in schema 1: enough to plan, but not to run.
   std::optional<ModelConstants> constants;
 

@@ -1,6 +1,7 @@
 // Checks that the shapes of a model are consistent.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -243,6 +244,30 @@ MaybeError check_mlp_only(const ModelSpec& model) {
   return {};
 }
 
+/// The letters say what the numbers of layers say.
+MaybeError check_layer_pattern(const ModelSpec& model) {
+  const std::string& pattern = model.layer_pattern;
+  if (pattern.empty()) return {};
+  if (model.mlp_only_layers == 0) {
+    return FieldError{"layer_pattern",
+                      "a letter for each layer of a model whose layers have two parts",
+                      "no pattern, or mlp_only_layers above zero"};
+  }
+  const char mlp = model.moe.experts > 0 ? 'E' : '-';
+  const auto counted = [&](char letter) { return std::ranges::count(pattern, letter); };
+  const bool same = pattern.size() == static_cast<std::size_t>(model.layers) &&
+                    counted('M') == model.ssm.layers && counted(mlp) == model.mlp_only_layers &&
+                    counted('*') == model.layers_with(TokenMixer::attention);
+  if (same) return {};
+  return FieldError{
+      "layer_pattern",
+      fmt::format("{} letters: {} M, {} *, {} {}", pattern.size(), counted('M'), counted('*'),
+                  counted(mlp), mlp),
+      fmt::format("{} letters: {} M (state space), {} * (attention), {} {} ({})", model.layers,
+                  model.ssm.layers, model.layers_with(TokenMixer::attention), model.mlp_only_layers,
+                  mlp, mlp == 'E' ? "experts" : "MLP")};
+}
+
 MaybeError check_rope(const RotaryEmbedding& rope) {
   struct Real {
     std::string_view field;
@@ -318,8 +343,9 @@ MaybeError check_size(const ModelSpec& model) {
 
 Status check_model(const ModelSpec& model, std::string_view where) {
   // The order matters: each check relies on the previous ones.
-  for (const auto check : {check_shapes, check_norms, check_mixture, check_latent, check_delta,
-                           check_state_space, check_mlp_only, check_constants, check_size}) {
+  for (const auto check :
+       {check_shapes, check_norms, check_mixture, check_latent, check_delta, check_state_space,
+        check_mlp_only, check_layer_pattern, check_constants, check_size}) {
     if (MaybeError found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

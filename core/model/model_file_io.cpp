@@ -261,6 +261,7 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   const Status delta = read_delta(reader, file.model.delta);
   const Status ssm = read_state_space(reader, file.model.ssm);
   file.model.mlp_only_layers = small(reader.integer_or("mlp_only_layers", 0, kMaxLayers, 0));
+  file.model.layer_pattern = reader.string_or("layer_pattern", "");
   const Status constants = read_constants(reader, schema, file.model);
   for (const Status& read : {reader.finish(), mixture, latent, delta, ssm, constants}) {
     if (!read) return read.error();
@@ -386,6 +387,7 @@ std::string model_to_json(const ModelSpec& model) {
   if (model.delta != GatedDeltaNet{}) file["delta"] = delta_to_json(model.delta);
   if (model.ssm != StateSpace{}) file["ssm"] = state_space_to_json(model.ssm);
   if (model.mlp_only_layers > 0) file["mlp_only_layers"] = model.mlp_only_layers;
+  if (!model.layer_pattern.empty()) file["layer_pattern"] = model.layer_pattern;
   if (model.constants) {
     file["norm_epsilon"] = model.constants->norm_epsilon;
     if (model.position == PositionEmbedding::rope) {

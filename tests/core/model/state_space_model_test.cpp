@@ -150,6 +150,30 @@ TEST_CASE("layers that a hybrid configuration cannot have are refused at their k
   CHECK(has_part(refused_family(without).message(), "missing"));
 }
 
+TEST_CASE("the order of layers is read, written and compared with their numbers") {
+  CHECK(family_reading("nemotron-h-8b").model.layer_pattern.substr(0, 9) == "M-M-M-M*-");
+  CHECK(family_reading("nemotron-3-super-120b-a12b").model.layer_pattern.find('E') == 1);
+  CHECK(family_reading("bamba-9b").model.layer_pattern.empty());
+  ModelSpec model = hybrid_model("nemotron-h-8b");
+  const std::int64_t parameters = model.parameters();
+  const auto refused = [&] {
+    const Result<ModelSpec> read = parse_model(model_to_json(model), "model.json");
+    return read ? "" : read.error().where;
+  };
+  CHECK(parse_model(model_to_json(model), "model.json").value() == model);
+  std::swap(model.layer_pattern[0], model.layer_pattern[1]);
+  CHECK(refused().empty());  // another order of the same layers
+  CHECK(model.parameters() == parameters);
+  model.layer_pattern[0] = '*';
+  CHECK(refused() == "model.json at /layer_pattern");
+  model.layer_pattern += "M";
+  CHECK(refused() == "model.json at /layer_pattern");
+  ModelSpec two_parts = hybrid_model("granite-4.0-h-small");
+  two_parts.layer_pattern = "M";
+  model = two_parts;
+  CHECK(refused() == "model.json at /layer_pattern");
+}
+
 TEST_CASE("a model file with state spaces is read back as it was written") {
   for (const char* name : {"nemotron-3-super-120b-a12b", "granite-4.0-h-small"}) {
     const ModelSpec model = hybrid_model(name);
