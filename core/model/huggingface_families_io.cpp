@@ -327,7 +327,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"bailing_moe_v2", "BailingMoeV2", read_bailing_moe, true},
     HuggingFaceFamily{"granitemoe", "GraniteMoe", read_granitemoe, true},
     HuggingFaceFamily{"granitemoehybrid", "GraniteMoeHybrid", read_granitemoehybrid, true},
-    HuggingFaceFamily{"nemotron_h", "NemotronH", read_nemotron_h, true},
+    HuggingFaceFamily{"nemotron_h", "NemotronH", read_nemotron_h, true, note_nemotron_h},
     HuggingFaceFamily{"phimoe", "PhiMoE", read_phimoe, true},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},

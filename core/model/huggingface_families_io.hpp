@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/json/json_io.hpp"
 #include "core/model/model.hpp"
@@ -16,6 +17,8 @@ struct HuggingFaceFamily {
   std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
   void (*read)(JsonReader&, ModelSpec&);
   bool experts = false;  ///< may have experts; in other families keys that count experts are errors
+  /// Adds what the family's class makes of keys otherwise than one expects.
+  void (*note)(JsonReader&, const ModelSpec&, std::vector<std::string>&) = nullptr;
 };
 
 [[nodiscard]] std::span<const HuggingFaceFamily> huggingface_families();

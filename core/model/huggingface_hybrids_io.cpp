@@ -59,6 +59,39 @@ void ignore_details(JsonReader& reader) {
                  "normalization_function"});
 }
 
+/// As the two classes check it: mamba_expand times the hidden state is the width of all heads.
+/// Source: transformers, models/bamba/configuration_bamba.py, validate_architecture.
+void read_mamba_head_width(JsonReader& reader, ModelSpec& model) {
+  StateSpace& ssm = model.ssm;
+  const std::int64_t expand = reader.integer_or("mamba_expand", 1, 64, 2);
+  const Json* width = reader.member("mamba_d_head");
+  if (reader.failed()) return;
+  const std::int64_t inputs = expand * model.hidden;
+  const std::string product =
+      fmt::format("mamba_expand {} x hidden_size {} = {}", expand, model.hidden, inputs);
+  if (inputs % ssm.heads != 0) {
+    reader.fail("mamba_n_heads",
+                fmt::format("{} heads, which do not divide {}", ssm.heads, product),
+                "a divisor of mamba_expand x hidden_size");
+    return;
+  }
+  const std::int64_t each = inputs / ssm.heads;
+  if (width == nullptr || *width == "auto") {
+    ssm.head_dim = small(each);
+    return;
+  }
+  if (width->is_string()) {
+    reader.fail("mamba_d_head", in_quotes(printable(width->get<std::string>())),
+                "a whole number or \"auto\"");
+    return;
+  }
+  ssm.head_dim = small(reader.integer("mamba_d_head", 1, kMaxHeadDim));
+  if (reader.failed() || ssm.head_dim == each) return;
+  reader.fail("mamba_d_head",
+              fmt::format("{} with {} heads and {}", ssm.head_dim, ssm.heads, product),
+              fmt::format("{}, or \"auto\"", each));
+}
+
 /// Shapes by the keys of Bamba and Granite 4, of so many layers.
 void read_mamba(JsonReader& reader, ModelSpec& model, int layers) {
   StateSpace& ssm = model.ssm;
@@ -67,13 +100,7 @@ void read_mamba(JsonReader& reader, ModelSpec& model, int layers) {
   ssm.groups = small(reader.integer("mamba_n_groups", 1, kMaxHeads));
   ssm.state_dim = small(reader.integer("mamba_d_state", 1, kMaxHeadDim));
   ssm.conv_kernel = small(reader.integer("mamba_d_conv", 1, kMaxHeadDim));
-  const Json* width = reader.member("mamba_d_head");
-  if (width != nullptr && width->is_number()) {
-    ssm.head_dim = small(reader.integer("mamba_d_head", 1, kMaxHeadDim));
-  } else {  // "auto"
-    const std::int64_t inputs = reader.integer_or("mamba_expand", 1, 64, 2) * model.hidden;
-    ssm.head_dim = small(std::clamp<std::int64_t>(inputs / ssm.heads, 1, kMaxHeadDim));
-  }
+  read_mamba_head_width(reader, model);
   require_bias(reader, "mamba_conv_bias", true);
   require_bias(reader, "mamba_proj_bias", false);
   ignore_details(reader);
@@ -150,6 +177,35 @@ int mamba_layers(JsonReader& reader, const ModelSpec& model) {
   return kinds.state_space;
 }
 
+/// A prediction module is priced as a layer with attention and one with what the model's MLPs are.
+void check_module_layers(JsonReader& reader, const Kinds& kinds) {
+  const bool trained = reader.has("num_nextn_predict_layers") &&
+                       reader.integer("num_nextn_predict_layers", 0, kMaxLayers) > 0;
+  const std::string_view key =
+      present(reader, {"mtp_layers_block_type", "mtp_hybrid_override_pattern"});
+  if (!trained || !reader.has(key)) return;
+  const Kinds module = read_kinds(reader, key);
+  const std::string_view priced = kinds.experts > 0 ? "*E" : "*-";
+  if (reader.failed() || module.letters == priced) return;
+  reader.fail(key, "prediction modules of the layers " + in_quotes(module.letters),
+              fmt::format("{} (attention, then {}); no other has a price", in_quotes(priced),
+                          kinds.experts > 0 ? "experts" : "an MLP"));
+}
+
+/// A model without attention, or of token mixers alone, has no price.
+bool has_priced_parts(JsonReader& reader, std::string_view key, const Kinds& kinds) {
+  if (kinds.mlp > 0 && kinds.experts > 0) {
+    reader.fail(key, "layers with one MLP and layers with experts", "MLPs of one kind");
+  } else if (kinds.mlp + kinds.experts == 0) {
+    reader.fail(key, "no layer with an MLP or experts",
+                "at least one: layers of token mixers alone have no price");
+  } else if (kinds.attention == 0) {
+    reader.fail(key, "no layer with attention",
+                "at least one: models without attention have no price");
+  }
+  return !reader.failed();
+}
+
 /// Its experts replace the MLP, and are not gated; the router is DeepSeek-V3's.
 void read_nemotron_experts(JsonReader& reader, ModelSpec& model) {
   MixtureOfExperts& moe = model.moe;
@@ -212,7 +268,8 @@ void read_nemotron_h(JsonReader& reader, ModelSpec& model) {
   const std::string_view key =
       present(reader, {"layers_block_type", "layer_types", "hybrid_override_pattern"});
   const Kinds kinds = read_kinds(reader, key);
-  if (reader.failed()) return;
+  if (reader.failed() || !has_priced_parts(reader, key, kinds)) return;
+  check_module_layers(reader, kinds);
   model.layers = kinds.all();
   model.layer_pattern = kinds.letters;
   reader.ignore({"num_hidden_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
@@ -249,11 +306,6 @@ void read_nemotron_h(JsonReader& reader, ModelSpec& model) {
   ssm.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
   ignore_details(reader);
   model.mlp_only_layers = kinds.mlp + kinds.experts;
-  if (kinds.mlp > 0 && kinds.experts > 0) {
-    reader.fail("hybrid_override_pattern", "layers with one MLP and layers with experts",
-                "MLPs of one kind");
-    return;
-  }
   if (kinds.experts > 0) {
     read_nemotron_experts(reader, model);
     model.ffn_hidden =
@@ -265,6 +317,24 @@ void read_nemotron_h(JsonReader& reader, ModelSpec& model) {
                    "moe_intermediate_size", "moe_shared_expert_intermediate_size", "n_group",
                    "topk_group", "norm_topk_prob", "routed_scaling_factor", "moe_latent_size"});
   }
+}
+
+/// Source: transformers 5.24, models/nemotron_h/: configuration_nemotron_h.py takes the number of
+/// layers from their list, and no line of modeling_nemotron_h.py reads sliding_window.
+void note_nemotron_h(JsonReader& reader, const ModelSpec& model,
+                     std::vector<std::string>& remarks) {
+  if (reader.has("sliding_window")) {
+    remarks.emplace_back(
+        "not priced: sliding_window of the model's file, which transformers' nemotron_h does not "
+        "apply; attention is priced over all keys");
+  }
+  if (!reader.has("num_hidden_layers")) return;
+  const std::int64_t stated = reader.integer("num_hidden_layers", 0, kMaxLayers);
+  if (reader.failed() || stated == model.layers) return;
+  remarks.push_back(
+      fmt::format("planned with the {} layers that the model's file lists, as transformers does, "
+                  "not with its num_hidden_layers {}",
+                  model.layers, stated));
 }
 
 }  // namespace echelon

@@ -247,6 +247,7 @@ Result<ModelReading> read_huggingface(const Json& document, std::string_view whe
   if (family != nullptr) {
     family->read(reader, reading.model);
     read_prediction_modules(reader, reading.model);
+    if (family->note != nullptr) family->note(reader, reading.model, reading.remarks);
     note_other_networks(document, reading);
     note_quantization(outer.has("quantization_config") ? outer : reader, reading);
     note_head(outer, reading);

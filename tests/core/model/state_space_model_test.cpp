@@ -1,6 +1,7 @@
 // State spaces, layers of one part and experts on a latent: counts and FLOPs, against transformers'
 // modules and hand arithmetic.
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -145,9 +146,50 @@ TEST_CASE("layers that a hybrid configuration cannot have are refused at their k
   CHECK(has_part(refusal_of("nemotron-h-8b", "use_bias", true), "use_bias: "));
   CHECK(has_part(refusal_of("bamba-9b", "mamba_conv_bias", false), "mamba_conv_bias: "));
   CHECK(has_part(refusal_of("granite-4.0-h-small", "layer_types", {"mamba"}), "40 entries"));
+  // Neither token mixers alone nor models without attention have a price.
+  CHECK(has_part(refusal_of("nemotron-h-8b", "hybrid_override_pattern", "M*M*M*"),
+                 "hybrid_override_pattern: no layer with an MLP or experts"));
+  CHECK(has_part(refusal_of("nemotron-h-8b", "hybrid_override_pattern", "M-M-"),
+                 "hybrid_override_pattern: no layer with attention"));
+  CHECK(
+      has_part(refusal_of("nemotron-3-super-120b-a12b", "mtp_layers_block_type", {"mamba", "moe"}),
+               "mtp_layers_block_type: prediction modules of the layers 'ME'"));
   Json without = Json::parse(slurp(family_path("nemotron-h-8b")));
   without.erase("hybrid_override_pattern");
   CHECK(has_part(refused_family(without).message(), "missing"));
+}
+
+TEST_CASE("the width of a state space's heads is checked as transformers checks it") {
+  CHECK(has_part(refusal_of("bamba-9b", "mamba_d_head", "foo"), "mamba_d_head: 'foo'"));
+  CHECK(has_part(refusal_of("bamba-9b", "mamba_d_head", 2.5), "mamba_d_head: "));
+  CHECK(has_part(refusal_of("bamba-9b", "mamba_expand", 4),
+                 "mamba_d_head: 64 with 128 heads and mamba_expand 4 x hidden_size 4096 = 16384"));
+  CHECK(has_part(refusal_of("granite-4.0-h-small", "mamba_d_head", 32), "mamba_d_head: 32 with"));
+  Json automatic = changed_family("bamba-9b", "mamba_d_head", "auto");
+  CHECK(parse_model(automatic.dump(), "config.json")->ssm.head_dim == 64);
+  automatic["mamba_n_heads"] = 100;
+  CHECK(refused_family(automatic).where == "config.json at /mamba_n_heads");
+  automatic["mamba_n_heads"] = 64;
+  automatic.erase("mamba_d_head");
+  CHECK(parse_model(automatic.dump(), "config.json")->ssm.head_dim == 128);
+}
+
+TEST_CASE("what transformers' nemotron_h does not read is said") {
+  const TempDir folder;
+  const auto remarks = [&](const char* key, const Json& value) {
+    const std::string path = (folder.path() / "config.json").string();
+    std::ofstream(path) << changed_family("nemotron-h-8b", key, value).dump();
+    const Result<ModelReading> reading = read_model(path);
+    REQUIRE(reading.ok());
+    CHECK(reading->model.layers == 52);
+    CHECK(reading->model.windowed_layers == 0);
+    std::string all;
+    for (const std::string& each : reading->remarks) all += each + "\n";
+    return all;
+  };
+  CHECK(remarks("num_hidden_layers", 52).empty());
+  CHECK(has_part(remarks("num_hidden_layers", 60), "not with its num_hidden_layers 60"));
+  CHECK(has_part(remarks("sliding_window", 4096), "not priced: sliding_window"));
 }
 
 TEST_CASE("the order of layers is read, written and compared with their numbers") {
