@@ -221,25 +221,27 @@ std::string graph_scope(const ModelSpec& m, const ParallelPlan& p) {
 /// Its models with state spaces take their layers, one part each, from a pattern of letters with
 /// bars between the chunks, and no other layout. Source: Megatron-LM d98e8a64,
 /// megatron/training/arguments.py:735-855.
-std::string pattern_setting(const ModelSpec& model, const std::vector<int>& chunks) {
+std::string pattern_setting(const ModelSpec& model, const ParallelPlan& plan) {
+  if (!model.layer_pattern.empty()) {
+    return fmt::format("--hybrid-layer-pattern \"{}\"", megatron_pattern(model, plan));
+  }
   const int parts = model.mlp_only_layers > 0 ? 1 : 2;
+  if (plan.pp == 1) {
+    return fmt::format("--hybrid-layer-pattern of {} letters, in the order of the model's layers",
+                       parts * model.layers);
+  }
   std::string letters;
-  for (const int layers : chunks) {
+  for (const int layers : layers_of_chunks(plan)) {
     letters += fmt::format("{}{}", letters.empty() ? "" : ",", parts * layers);
   }
   return fmt::format("--hybrid-layer-pattern with a | between chunks of {} letters", letters);
 }
 
-/// How the plan's chunks are told to it; "" for chunks of equal layers.
+/// How the plan's chunks are told to it; "" for chunks of equal layers of an ordinary transformer.
 std::string layout_setting(const ModelSpec& model, const ParallelPlan& plan) {
+  if (model.ssm.layers > 0 || model.mlp_only_layers > 0) return pattern_setting(model, plan);
   if (plan.pp == 1) return {};
-  std::vector<int> chunks;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      chunks.push_back(layers_in_chunk(plan, rank, chunk));
-    }
-  }
-  if (model.ssm.layers > 0) return pattern_setting(model, chunks);
+  const std::vector<int> chunks = layers_of_chunks(plan);
   const int most = *std::ranges::max_element(chunks);
   const bool inner_equal =
       std::all_of(chunks.begin() + 1, chunks.end() - 1, [&](int layers) { return layers == most; });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -120,13 +121,40 @@ std::vector<int> layers_by_cost(const ModelSpec& model, int pp, bool tie_stays) 
   return stages;
 }
 
-std::string megatron_layout(const ParallelPlan& plan) {
-  std::vector<std::string> chunks;
+std::vector<int> layers_of_chunks(const ParallelPlan& plan) {
+  std::vector<int> chunks;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
     for (int rank = 0; rank < plan.pp; ++rank) {
-      chunks.push_back(layers_text(layers_in_chunk(plan, rank, chunk)));
+      chunks.push_back(layers_in_chunk(plan, rank, chunk));
     }
   }
+  return chunks;
+}
+
+std::string_view module_pattern(bool experts) { return experts ? "*E" : "*-"; }
+
+std::string megatron_pattern(const ModelSpec& model, const ParallelPlan& plan) {
+  EXPECTS(!model.layer_pattern.empty(), "a model whose layers are known one by one");
+  const std::string_view letters = model.layer_pattern;
+  std::string out;
+  std::size_t at = 0;
+  for (const int layers : layers_of_chunks(plan)) {
+    const auto count = static_cast<std::size_t>(layers);
+    out += letters.substr(std::min(at, letters.size()), count);
+    out += '|';
+    at += count;
+  }
+  out.pop_back();
+  for (int i = 0; i < model.prediction_modules; ++i) {
+    out += '/';
+    out += module_pattern(model.moe.experts > 0);
+  }
+  return out;
+}
+
+std::string megatron_layout(const ParallelPlan& plan) {
+  std::vector<std::string> chunks;
+  for (const int layers : layers_of_chunks(plan)) chunks.push_back(layers_text(layers));
   chunks.front() = "E" + chunks.front();
   chunks.back() += "L";
   std::string out;

@@ -32,6 +32,17 @@ namespace echelon {
 /// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319.
 [[nodiscard]] std::string megatron_layout(const ParallelPlan& plan);
 
+/// Layers of the plan's chunks, in the order of the model.
+[[nodiscard]] std::vector<int> layers_of_chunks(const ParallelPlan& plan);
+
+/// The model's layers as Megatron-Core's --hybrid-layer-pattern writes them, "M-M*-|M-M-/*-": a
+/// letter for each layer, | between the plan's chunks, / before the layers of each prediction
+/// module. Source: Megatron-LM d98e8a64, megatron/core/models/hybrid/hybrid_layer_allocation.py.
+/// The model has to state its layer_pattern.
+[[nodiscard]] std::string megatron_pattern(const ModelSpec& model, const ParallelPlan& plan);
+/// Layers of one prediction module there, as they are priced: "*E", or "*-" without experts.
+[[nodiscard]] std::string_view module_pattern(bool experts);
+
 /// Layers in each chunk of a layout such as "Et*3|(tt|)*29m|L", in the order of the model.
 /// Source: Megatron-LM core_v0.16.1,
 /// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319. Errors: an unknown symbol,

@@ -226,10 +226,19 @@ TEST_CASE("chunks of models with state spaces are told by the pattern of their l
     }
     return text;
   };
+  const std::string order = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
   CHECK(needs("nemotron-h-8b", {27, 25}) ==
-        "--hybrid-layer-pattern with a | between chunks of 27,25 letters");
+        "--hybrid-layer-pattern \"" + order.substr(0, 27) + "|" + order.substr(27) + "\"");
   CHECK(needs("granite-4.0-h-small", {20, 20}) ==  // a mixer and experts each
         "--hybrid-layer-pattern with a | between chunks of 40,40 letters");
+  // Without stages the pattern is the only setting that tells a hybrid from a transformer.
+  plan.pp = 1;
+  plan.overlap_pp = false;
+  CHECK(needs("nemotron-h-8b", {52}) == "--hybrid-layer-pattern \"" + order + "\"");
+  CHECK(
+      needs("granite-4.0-h-small", {40})
+          .starts_with("--hybrid-layer-pattern of 80 letters, in the order of the model's layers"));
+  CHECK(needs("llama3-8b", {32}).find("pattern") == std::string::npos);
 }
 
 TEST_CASE("FSDP has its flags, and warns of tensor and context parallelism") {
