@@ -78,10 +78,12 @@ Rejection broken_rule(const PlanRequest& request) {
             fmt::format("ep {} does not divide {} experts", c.values().ep, experts)};
   }
   // The rest by example: fill what is open with the defaults and see what is said.
-  const Result<ParallelPlan> plan = plan_from_constraints(request);
+  std::optional<RejectionReason> broken;
+  const Result<ParallelPlan> plan = plan_from_constraints(request, &broken);
   if (!plan) {
     const Error& error = plan.error();
-    return {contradictory, error.found + (error.expected.empty() ? "" : ": ") + error.expected};
+    return {broken.value_or(contradictory),
+            error.found + (error.expected.empty() ? "" : ": ") + error.expected};
   }
   const Result<SearchOutcome> report = search(request);
   return {contradictory, report ? "no legal plan" : report.error().hint};

@@ -31,6 +31,7 @@ std::string_view name_of(RejectionReason reason) {
     case layers_not_divisible: return "layers-not-divisible";
     case microbatches_not_divisible: return "microbatches-not-divisible";
     case framework_lacks_feature: return "framework-lacks-feature";
+    case no_price: return "no-price";
     case contradictory: return "contradictory";
     case memory: return "memory";
   }
@@ -67,6 +68,7 @@ std::string_view describe(RejectionReason reason) {
              "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more, "
              "dualpipe an even number of 2 x pp or more";
     case framework_lacks_feature: return "the chosen framework does not offer it";
+    case no_price: return "a limit of this planner, whatever the framework offers";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
   }
@@ -169,17 +171,16 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
   if (model.delta.layers > 0) {
-    // Source: Megatron-LM 00caa53a, megatron/core/ssm/gated_delta_net.py ("TODO: support CP").
-    return Rejection{framework_lacks_feature,
-                     fmt::format("cp {} with gated delta nets, whose state passes through the "
-                                 "sequence in order",
-                                 p.cp)};
+    // Megatron-LM has it since 2026 (d98e8a64, megatron/core/ssm/gated_delta_net/common.py).
+    return Rejection{no_price, fmt::format("cp {} with gated delta nets, whose exchange of heads "
+                                           "has no price here",
+                                           p.cp)};
   }
   if (model.ssm.layers > 0) {
-    return Rejection{framework_lacks_feature,
-                     fmt::format("cp {} with state spaces, whose exchange of heads has no price "
-                                 "here",
-                                 p.cp)};
+    // Megatron-LM has it: d98e8a64, megatron/core/ssm/mamba_context_parallel.py.
+    return Rejection{no_price, fmt::format("cp {} with state spaces, whose exchange of heads has "
+                                           "no price here",
+                                           p.cp)};
   }
   if (!job.flash_attention && framework.context_needs_flash) {
     return lacks_of(framework,

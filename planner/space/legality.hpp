@@ -29,6 +29,7 @@ enum class RejectionReason {
   layers_not_divisible,        ///< the framework deals the layers by its own rule
   microbatches_not_divisible,  ///< microbatches do not make groups for interleaving
   framework_lacks_feature,
+  no_price,       ///< no formula for it here, whatever the framework does
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
   memory,         ///< does not fit
 };

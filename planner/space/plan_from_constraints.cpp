@@ -42,6 +42,7 @@ std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, Reject
     case layers_not_divisible: return plan.vpp > 1 ? "--vpp" : "--layers-per-stage";
     case microbatches_not_divisible: return "--microbatch-group-size";
     case framework_lacks_feature: return "--framework";
+    case no_price: return "--cp";
     case contradictory:
     case memory: break;
   }
@@ -225,7 +226,8 @@ Status check_stage_lists(const PlanConstraints& pinned, int stages) {
 
 }  // namespace
 
-Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
+Result<ParallelPlan> plan_from_constraints(const PlanRequest& request,
+                                           std::optional<RejectionReason>* broken) {
   const PlanConstraints& pinned = request.constraints;
   const Result<SearchPoint> filled = pinned_point(request);
   if (!filled) return filled.error();
@@ -267,6 +269,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   plan.bucket = pinned.values().bucket;
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.framework, plan)) {
+    if (broken != nullptr) *broken = rejection->reason;
     const std::string nearest = nearest_valid(request, plan, rejection->reason);
     return input_error(
         flag_of(request, plan, rejection->reason), rejection->detail, {},

@@ -1,6 +1,9 @@
 // The one plan that constraints describe.
 #pragma once
 
+#include <optional>
+
+#include "planner/space/legality.hpp"
 #include "planner/space/request.hpp"
 
 namespace echelon {
@@ -10,6 +13,8 @@ namespace echelon {
 /// from vpp, sequence parallelism from tp, the policy from counts of recomputed layers, ZeRO and
 /// the kind of context parallelism from the framework; layers are split evenly. Errors name the
 /// flag: degrees that do not divide, contradictions, products that are not the GPUs.
-[[nodiscard]] Result<ParallelPlan> plan_from_constraints(const PlanRequest& request);
+/// `broken`: the rule behind an error, if the filled plan breaks one.
+[[nodiscard]] Result<ParallelPlan> plan_from_constraints(
+    const PlanRequest& request, std::optional<RejectionReason>* broken = nullptr);
 
 }  // namespace echelon

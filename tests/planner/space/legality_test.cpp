@@ -86,8 +86,11 @@ TEST_CASE("tensor parallelism divides the key heads of delta nets, and context p
   plan.cp = 2;
   const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
   REQUIRE(refused.has_value());
-  CHECK(refused->reason == RejectionReason::framework_lacks_feature);
-  CHECK(refused->detail.find("gated delta nets") != std::string::npos);
+  CHECK(refused->reason == RejectionReason::no_price);
+  CHECK(refused->detail.find("gated delta nets, whose exchange of heads has no price here") !=
+        std::string::npos);
+  // Frameworks have it: the sentence is not that the chosen one lacks it.
+  CHECK(describe(refused->reason) == "a limit of this planner, whatever the framework offers");
 }
 
 TEST_CASE("tensor parallelism divides the groups of state spaces, and context parallelism none") {
@@ -102,8 +105,11 @@ TEST_CASE("tensor parallelism divides the groups of state spaces, and context pa
   plan.cp = 2;
   const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
   REQUIRE(refused.has_value());
-  CHECK(refused->reason == RejectionReason::framework_lacks_feature);
-  CHECK(refused->detail.find("state spaces") != std::string::npos);
+  CHECK(refused->reason == RejectionReason::no_price);
+  CHECK(refused->detail.find("state spaces, whose exchange of heads has no price here") !=
+        std::string::npos);
+  // Frameworks have it: the sentence is not that the chosen one lacks it.
+  CHECK(describe(refused->reason) == "a limit of this planner, whatever the framework offers");
 }
 
 TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
