@@ -87,7 +87,9 @@ Exported exported_plan(const ConfigFormat& format, const PlanRequest& request,
   out.run = run_of(request, plan);
   out.config = export_config(format, out.run);
   for (const Inexpressible& lost : out.config.lost) {
-    out.reasons.push_back(reason_of(lost, format));
+    std::string reason = reason_of(lost, format);
+    const bool said = std::ranges::find(out.reasons, reason) != out.reasons.end();
+    if (!said) out.reasons.push_back(std::move(reason));
     out.lost.push_back(lost.field);
     out.plan_kept = out.plan_kept && is_of_model(lost.field);
   }

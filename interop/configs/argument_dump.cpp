@@ -25,6 +25,7 @@ constexpr std::array kDumpedNames = {
     DumpedName{"overlap_p2p_comm", "False", "no-overlap-p2p-communication", "true"},
     DumpedName{"virtual_pipeline_model_parallel_size", "*", "num-virtual-stages-per-pipeline-rank",
                ""},
+    DumpedName{"use_mamba_mem_eff_path", "False", "disable-mamba-mem-eff-path", "true"},
     DumpedName{"fp8", "*", "fp8-format", ""},
     DumpedName{"fp4", "*", "fp4-format", ""},
     DumpedName{"layernorm_epsilon", "*", "norm-epsilon", ""},

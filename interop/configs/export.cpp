@@ -130,7 +130,8 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
     if (row != nullptr && differing_case(*row, config) != nullptr) continue;
     const bool known = is_of_model(field) || read->knows(field);
     lost.push_back({field, text_of(field, config), known ? text_of(field, read->config) : "nothing",
-                    of_nearest(format, field, config, read->config)});
+                    of_nearest(format, field, config, read->config),
+                    format.why_lost != nullptr ? format.why_lost(field, config) : ""});
   }
   return lost;
 }
@@ -181,7 +182,7 @@ std::string script_of(const ConfigFormat& format, const RunConfig& config,
     }
     text += "  ";
   }
-  return text + fmt::format("{} \\\n", format.program) + exported.arguments;
+  return text + fmt::format("{} \\\n", format.program_of(config.model)) + exported.arguments;
 }
 
 }  // namespace
@@ -238,6 +239,11 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   comments.insert(comments.end(), out.notes.begin(), out.notes.end());
   for (const Inexpressible& lost : out.lost) {
     if (lost.wanted.empty()) continue;
+    if (!lost.why.empty()) {
+      const std::string comment = "not expressed: " + lost.why;
+      if (std::ranges::find(comments, comment) == comments.end()) comments.push_back(comment);
+      continue;
+    }
     comments.push_back(fmt::format("not expressed: {} {}, but {}", label_of(lost.field),
                                    lost.wanted, lost.instead));
   }

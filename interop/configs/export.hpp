@@ -16,6 +16,7 @@ struct Inexpressible {
   std::string instead;  ///< what the written configuration would run
   /// Of a value that the format has no settings for: what the nearest, `instead`, has instead.
   std::string nearest{};
+  std::string why{};  ///< the reason, where the framework could run the value; several fields' one
 };
 
 struct ExportedConfig {

@@ -114,14 +114,21 @@ struct ConfigFormat {
   std::string_view version;  ///< whose spellings these are, with the commit
   std::string_view source;   ///< where its options are defined
   ConfigSyntax syntax = ConfigSyntax::yaml;
-  bool exported = true;           ///< false: it is only read
-  bool starts_ranks = false;      ///< its program starts the processes itself
-  std::string_view program = "";  ///< of a command line: "pretrain_gpt.py"
-  std::string_view usage = "";    ///< how the file is given to the framework
+  bool exported = true;                  ///< false: it is only read
+  bool starts_ranks = false;             ///< its program starts the processes itself
+  std::string_view program = "";         ///< of a command line: "pretrain_gpt.py"
+  std::string_view hybrid_program = "";  ///< … of a model whose layers have one part each
+  std::string_view usage = "";           ///< how the file is given to the framework
   std::vector<ConfigRow> rows{};
   std::vector<FillIn> fill_in{};
   std::vector<UnpricedSetting> unpriced{};
   std::vector<KeyNote> key_notes{};
+  /// Why a value gets lost that the framework itself could run; "": it has no option for it.
+  std::string (*why_lost)(const ConfigField& field, const RunConfig& config) = nullptr;
+
+  [[nodiscard]] std::string_view program_of(const ModelSpec& model) const {
+    return model.layer_pattern.empty() || hybrid_program.empty() ? program : hybrid_program;
+  }
 };
 
 /// All formats, in the order that users see.

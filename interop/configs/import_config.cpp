@@ -201,6 +201,14 @@ void complete_model(ConfigReading& reading) {
   if (reading.config.model_name.empty()) reading.config.model_name = name;
 }
 
+/// The numbers of a hybrid model come from several options, which have to agree.
+Status check_hybrid(const ConfigReading& reading) {
+  ModelSpec model = reading.config.model;
+  if (model.layer_pattern.empty() || model.hidden == 0 || model.vocab == 0) return Done{};
+  model.max_positions = std::max(1, model.max_positions);
+  return check_model(model, reading.document.name);
+}
+
 void ask_for_the_rest(ConfigReading& reading) {
   const auto ask = [&](const ConfigField& field, std::string_view what) {
     const std::string flag = "--" + std::string(flag_of(field));
@@ -243,6 +251,7 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
   Result<ConfigReading> reading = read_rows(*format, all, given);
   if (!reading) return reading.error();
   complete_model(*reading);
+  if (Status sound = check_hybrid(*reading); !sound) return sound.error();
   ask_for_the_rest(*reading);
   ImportedConfig out;
   out.format = format;

@@ -45,13 +45,15 @@ struct Body {
   std::string command;
 };
 
-Result<Body> body_of(const ConfigFormat& format, const ExportedConfig& exported) {
+Result<Body> body_of(const ConfigFormat& format, const RunConfig& config,
+                     const ExportedConfig& exported) {
   if (format.program.empty() || format.starts_ranks) {
     return input_error("the format", fmt::format("{} starts its processes itself", format.title),
                        "a format that torchrun starts", std::string(format.usage));
   }
   if (format.syntax == ConfigSyntax::arguments) {
-    return Body{exported.environment, fmt::format("{} \\\n{}", format.program, exported.arguments)};
+    return Body{exported.environment,
+                fmt::format("{} \\\n{}", format.program_of(config.model), exported.arguments)};
   }
   const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
   return Body{exported.environment + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
@@ -96,7 +98,7 @@ const std::vector<std::string_view>& launchers() {
 
 Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& format,
                                const RunConfig& config, const ExportedConfig& exported) {
-  const Result<Body> body = body_of(format, exported);
+  const Result<Body> body = body_of(format, config, exported);
   if (!body) return body.error();
   const JobSize size = size_of(config);
   if (launcher == "kubernetes") return job_set(config, *body);

@@ -205,7 +205,7 @@ std::vector<ConfigRow> plan_rows() {
       computed(plan_part<&P::vpp>,
                {"num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage",
                 "pipeline-model-parallel-layout"},
-               write_vpp, read_vpp),
+               write_megatron_vpp, read_megatron_vpp),
       follows(plan_part<&P::schedule>, schedule_of_vpp),
       computed(
           plan_part<&P::microbatch_group>, {"microbatch-group-size-per-virtual-pipeline-stage"},
@@ -219,7 +219,7 @@ std::vector<ConfigRow> plan_rows() {
                {"pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
                 "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
                 "account-for-loss-in-pipeline-split", "standalone-embedding-stage"},
-               write_stage_layers, read_stage_layers),
+               write_megatron_stages, read_megatron_stages),
       choice(
           plan_part<&P::zero>,
           {{"3",
@@ -286,6 +286,7 @@ ConfigFormat megatron_lm_format() {
       .source = "megatron/training/arguments.py, megatron/training/config/training_config.py",
       .syntax = ConfigSyntax::arguments,
       .program = "pretrain_gpt.py",
+      .hybrid_program = "pretrain_hybrid.py",
       .usage = "bash FILE on every node",
   };
   for (std::vector<ConfigRow> part : {megatron_model_rows(), job_rows(), plan_rows()}) {
@@ -307,15 +308,23 @@ ConfigFormat megatron_lm_format() {
                      {"moe-expert-capacity-factor"},
                      {"encoder-tensor-model-parallel-size", "0"},
                      {"encoder-pipeline-model-parallel-size", "0"},
-                     {"hybrid-override-pattern"},
-                     {"hybrid-layer-pattern"},
+                     {"disable-mamba-mem-eff-path"},
+                     {"mamba-training-ssm-states-dtype"},
+                     {"mamba-inference-conv-states-dtype", "bf16"},
+                     {"mamba-inference-ssm-states-dtype", "bf16"},
+                     {"hybrid-context-parallel"},
                      {"tensor-parallel-num-weight-shards"}};
   format.key_notes = {
       {"yarn-beta-fast", "needs Megatron-LM core 0.19 or newer for YaRN (--yarn-beta-fast …)"},
       {"optimizer",
        "needs Megatron-LM core 0.18 or newer for Muon with sharded states or an overlapped "
        "reduction, and the package emerging-optimizers"},
+      {"hybrid-layer-pattern",
+       "needs Megatron-LM core 0.18 or newer; before, hybrid models are trained by "
+       "pretrain_mamba.py with --spec megatron.core.models.mamba.mamba_layer_specs "
+       "mamba_stack_spec, up to core 0.16 with --hybrid-override-pattern"},
       {"softmax-type", "needs Transformer Engine 2.8 or newer for attention sinks"}};
+  format.why_lost = why_megatron_loses;
   add_rows(format, expert_rows({}));
   return format;
 }

@@ -47,80 +47,6 @@ MaybeValue read_kv_heads(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(derived(reading.config.model.heads, "one for each attention head"));
 }
 
-/// "([0]*3+[1]*58)": an entry for each layer; or a number: the first of every so many.
-void write_moe_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const X& moe = config.model.moe;
-  if (moe.experts == 0 || (moe.first_dense_layers == 0 && moe.every == 1)) return;
-  if (moe.first_dense_layers == 0) {
-    out.set(row.keys[0], quoted(std::to_string(moe.every)));
-    return;
-  }
-  const int rest = config.model.layers - moe.first_dense_layers;
-  std::string text = fmt::format("([0]*{}", moe.first_dense_layers);
-  if (moe.every == 1) {
-    text += fmt::format("+[1]*{}", rest);
-  } else {
-    const std::string group = fmt::format("[1]+[0]*{}", moe.every - 1);
-    if (rest >= moe.every) text += fmt::format("+({})*{}", group, rest / moe.every);
-    const int left = rest % moe.every;
-    if (left > 0) text += "+[1]";
-    if (left > 1) text += fmt::format("+[0]*{}", left - 1);
-  }
-  out.set(row.keys[0], quoted(text + ")"));
-}
-
-/// The first layer with experts, and the distance to the next one.
-struct MoeLayers {
-  int first = 0;
-  int every = 1;
-};
-Result<MoeLayers> moe_layers_at(const ConfigReading& reading, const ConfigEntry& entry) {
-  const std::string text = layer_pattern_text(entry);
-  if (text.find('[') == std::string::npos) {
-    const Result<int> every = number_of(reading, entry);
-    if (!every) return every.error();
-    return MoeLayers{0, std::max(1, *every)};
-  }
-  const Result<std::vector<bool>> pattern = parse_layer_pattern(text, reading.place(entry));
-  if (!pattern) return pattern.error();
-  const int layers = reading.config.model.layers;
-  if (layers > 0 && pattern->size() != static_cast<std::size_t>(layers)) {
-    return input_error(reading.place(entry), fmt::format("{} layers", pattern->size()),
-                       fmt::format("the model's {}", layers));
-  }
-  const auto first = std::find(pattern->begin(), pattern->end(), true);
-  if (first == pattern->end()) return MoeLayers{};
-  const auto second = std::find(first + 1, pattern->end(), true);
-  MoeLayers found{static_cast<int>(first - pattern->begin()), static_cast<int>(second - first)};
-  // A single one has no next.
-  if (second == pattern->end()) found.every = static_cast<int>(pattern->size());
-  for (std::size_t layer = 0; layer < pattern->size(); ++layer) {
-    const int behind = static_cast<int>(layer) - found.first;
-    if ((*pattern)[layer] == (behind >= 0 && behind % found.every == 0)) continue;
-    return input_error(reading.place(entry), text, "layers with experts at a constant interval");
-  }
-  return found;
-}
-
-MaybeValue read_first_dense(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr) return std::optional(assumed("0"));
-  const Result<MoeLayers> layers = moe_layers_at(reading, *entry);
-  if (!layers) return layers.error();
-  return std::optional(
-      ReadValue{std::to_string(layers->first), Origin::found, reading.place(*entry)});
-}
-
-MaybeValue read_every(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (reading.config.model.moe.experts == 0) return std::optional<ReadValue>{};
-  if (entry == nullptr) return std::optional(assumed("1"));
-  const Result<MoeLayers> layers = moe_layers_at(reading, *entry);
-  if (!layers) return layers.error();
-  return std::optional(
-      ReadValue{std::to_string(layers->every), Origin::found, reading.place(*entry)});
-}
-
 /// The padded one is in arguments that a run printed, where the tokenizer brings the vocabulary.
 MaybeValue read_vocabulary(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
@@ -151,6 +77,23 @@ ConfigRow latent_row(std::string_view key) {
         return std::optional(ReadValue{std::to_string(**width), Origin::found,
                                        reading.place(*reading.find(row.keys[1]))});
       });
+}
+
+/// In a hybrid model the pattern's E layers have them.
+MaybeValue read_experts(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  const std::string& pattern = reading.config.model.layer_pattern;
+  const bool listed = pattern.find('E') != std::string::npos;
+  if (listed && entry == nullptr) {
+    return input_error(reading.document.name, "layers E of a pattern without --num-experts",
+                       "the number of experts of such a layer");
+  }
+  if (entry != nullptr && !pattern.empty() && !listed) {
+    return input_error(reading.place(*entry), "experts, and a pattern of layers without E",
+                       "E for the layers with experts, or no --num-experts");
+  }
+  if (entry == nullptr) return std::optional(assumed("0"));
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
 }
 
 MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading) {
@@ -298,8 +241,8 @@ ConfigRow other_arithmetic_row() {
 }  // namespace
 
 std::vector<ConfigRow> megatron_model_rows() {
-  std::vector<ConfigRow> rows = {
-      plain(&M::layers, {"num-layers"}),
+  std::vector<ConfigRow> rows = megatron_layer_rows();
+  const std::vector<ConfigRow> others = {
       plain(&M::hidden, {"hidden-size"}),
       plain(&M::heads, {"num-attention-heads"}),
       computed(&M::kv_heads, {"group-query-attention", "num-query-groups"}, write_kv_heads,
@@ -323,7 +266,6 @@ std::vector<ConfigRow> megatron_model_rows() {
         row.write = write_context;
         return row;
       }(),
-      plain(&M::prediction_modules, {"mtp-num-layers"}, "0"),
       choice(&M::normalization, {{"rms_norm", {{"normalization", "RMSNorm"}}},
                                  {"layer_norm", {}},
                                  {"layer_norm", {{"normalization", "LayerNorm"}}}}),
@@ -344,14 +286,7 @@ std::vector<ConfigRow> megatron_model_rows() {
             write_number(out, row.keys[0], c.model.moe.experts);
             out.set(row.keys[1], scalar("true"));
           },
-          [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-            const ConfigEntry* entry = reading.find(row.keys[0]);
-            if (entry == nullptr) {
-              return std::optional(ReadValue{"0", Origin::assumed, "the default"});
-            }
-            return std::optional(
-                ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
-          }),
+          read_experts),
       computed(
           &X::experts_per_token, {"moe-router-topk"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
@@ -361,6 +296,7 @@ std::vector<ConfigRow> megatron_model_rows() {
           },
           experts_per_token),
       plain(&X::expert_ffn_hidden, {"moe-ffn-hidden-size"}, "0"),
+      plain(&X::latent_hidden, {"moe-latent-size"}, "0"),
       plain(&X::shared_ffn_hidden, {"moe-shared-expert-intermediate-size"}, "0"),
       computed(&X::first_dense_layers, {"moe-layer-freq"}, write_moe_layers, read_first_dense),
       computed(&X::every, {"moe-layer-freq"}, nullptr, read_every),
@@ -381,8 +317,9 @@ std::vector<ConfigRow> megatron_model_rows() {
           head_dim_of_heads),
       megatron_qk_norm_row(),
   };
-  for (std::vector<ConfigRow> part :
-       {megatron_router_rows(), megatron_attention_rows(), megatron_rotary_rows()}) {
+  rows.insert(rows.end(), others.begin(), others.end());
+  for (std::vector<ConfigRow> part : {megatron_mamba_rows(), megatron_router_rows(),
+                                      megatron_attention_rows(), megatron_rotary_rows()}) {
     for (ConfigRow& row : part) rows.push_back(std::move(row));
   }
   return rows;

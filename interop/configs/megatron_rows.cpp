@@ -152,6 +152,20 @@ static MaybeValue stages_between_ends(const ConfigRow& row, const ConfigReading&
   return std::optional(derived(numbers_text(stages), "layers of the first and the last stage"));
 }
 
+MaybeValue stages_of_chunks(const ConfigReading& reading, const std::string& place,
+                            const std::vector<int>& chunks) {
+  const RunConfig& config = reading.config;
+  std::vector<int> stages(static_cast<std::size_t>(std::max(1, config.plan.pp)), 0);
+  for (std::size_t i = 0; i < chunks.size(); ++i) stages[i % stages.size()] += chunks[i];
+  const int total = std::accumulate(stages.begin(), stages.end(), 0);
+  if (total != config.model.layers) {
+    return input_error(place, fmt::format("a layout of {} layers", total),
+                       fmt::format("the model's {} layers", config.model.layers));
+  }
+  return std::optional(
+      derived(numbers_text(stages), place + chunks_remark(config.plan, stages, chunks)));
+}
+
 MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading) {
   const RunConfig& config = reading.config;
   const int pp = config.plan.pp;
@@ -163,16 +177,7 @@ MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading)
   if (const ConfigEntry* layout = reading.find(row.keys[0])) {
     const Result<std::vector<int>> chunks = chunks_at(reading, *layout);
     if (!chunks) return chunks.error();
-    std::vector<int> stages(static_cast<std::size_t>(pp), 0);
-    for (std::size_t i = 0; i < chunks->size(); ++i) stages[i % stages.size()] += (*chunks)[i];
-    const int total = std::accumulate(stages.begin(), stages.end(), 0);
-    if (total != config.model.layers) {
-      return input_error(reading.place(*layout), fmt::format("a layout of {} layers", total),
-                         fmt::format("the model's {} layers", config.model.layers));
-    }
-    return std::optional(
-        derived(numbers_text(stages),
-                reading.place(*layout) + chunks_remark(config.plan, stages, *chunks)));
+    return stages_of_chunks(reading, reading.place(*layout), *chunks);
   }
   const bool embedding_apart =
       row.keys.size() > 5 && pp > 1 && reading.find(row.keys[5]) != nullptr;

@@ -46,6 +46,9 @@ void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// The model, by Megatron-LM's options; after the first, the parts of its attention.
 [[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
 [[nodiscard]] std::vector<ConfigRow> megatron_attention_rows();
+/// Its layers, their kinds and prediction modules, and the state spaces of hybrid models.
+[[nodiscard]] std::vector<ConfigRow> megatron_layer_rows();
+[[nodiscard]] std::vector<ConfigRow> megatron_mamba_rows();
 [[nodiscard]] std::vector<ConfigRow> megatron_rotary_rows();
 [[nodiscard]] std::vector<ConfigRow> megatron_router_rows();
 /// For each layer of "([1]*3+[0]*1)*8" whether it has the feature; and that text, also of a list
@@ -53,6 +56,11 @@ void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] std::string layer_pattern_text(const ConfigEntry& entry);
 [[nodiscard]] Result<std::vector<bool>> parse_layer_pattern(std::string_view text,
                                                             std::string_view where);
+/// --moe-layer-freq: "([0]*3+[1]*58)", an entry for each layer; or a number, the first of every so
+/// many.
+void write_moe_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_first_dense(const ConfigRow&, const ConfigReading&);
+[[nodiscard]] MaybeValue read_every(const ConfigRow&, const ConfigReading&);
 /// Whether linear layers have biases: without --disable-bias-linear.
 [[nodiscard]] bool megatron_has_biases(const ConfigReading& reading);
 /// Norms of queries and keys.
@@ -67,6 +75,16 @@ void write_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// perhaps the switch for a first stage with the embedding alone.
 void write_stage_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_stage_layers(const ConfigRow&, const ConfigReading&);
+/// The sums of chunks per stage; an error if they are not the model's layers.
+[[nodiscard]] MaybeValue stages_of_chunks(const ConfigReading& reading, const std::string& place,
+                                          const std::vector<int>& chunks);
+/// The same of Megatron-LM itself, where the pattern of a hybrid model states the chunks.
+void write_megatron_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_megatron_vpp(const ConfigRow&, const ConfigReading&);
+void write_megatron_stages(const ConfigRow&, const RunConfig&, ConfigDocument&);
+[[nodiscard]] MaybeValue read_megatron_stages(const ConfigRow&, const ConfigReading&);
+/// Why layers of a hybrid model get lost; "" for all other fields.
+[[nodiscard]] std::string why_megatron_loses(const ConfigField& field, const RunConfig& config);
 /// Keys: layers, method; perhaps their names in older releases. Layers recomputed fully: so many
 /// of each chunk.
 void write_recompute_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);

@@ -249,7 +249,8 @@ bool same_shapes(const ModelSpec& a, const ModelSpec& b, bool any_vocabulary) {
   left.model.max_positions = right.model.max_positions = 0;
   left.model.hidden_dropout = right.model.hidden_dropout = 0;
   left.model.attention_dropout = right.model.attention_dropout = 0;
-  // Nor do the limits of the router.
+  // Nor do the order of layers that are counted, and the limits of the router.
+  left.model.layer_pattern = right.model.layer_pattern = "";
   left.model.moe.router_groups = right.model.moe.router_groups = 1;
   left.model.moe.router_group_topk = right.model.moe.router_group_topk = 1;
   // Scripts of pretraining often leave out the modules for multi-token prediction, and so do files.

@@ -35,12 +35,12 @@ using ConfigField =
     std::variant<const PlanField*, int RunConfig::*, std::int64_t RunConfig::*, bool RunConfig::*,
                  std::string RunConfig::*, int ModelSpec::*, bool ModelSpec::*, double ModelSpec::*,
                  Normalization ModelSpec::*, Activation ModelSpec::*,
-                 PositionEmbedding ModelSpec::*, int MixtureOfExperts::*, bool MixtureOfExperts::*,
-                 double MixtureOfExperts::*, RouterScore MixtureOfExperts::*,
-                 int LatentAttention::*, int GatedDeltaNet::*, int StateSpace::*,
-                 double ModelConstants::*, std::vector<std::string> ModelConstants::*,
-                 double RotaryEmbedding::*, int RotaryEmbedding::*, bool RotaryEmbedding::*,
-                 RopeScaling RotaryEmbedding::*>;
+                 PositionEmbedding ModelSpec::*, std::string ModelSpec::*, int MixtureOfExperts::*,
+                 bool MixtureOfExperts::*, double MixtureOfExperts::*,
+                 RouterScore MixtureOfExperts::*, int LatentAttention::*, int GatedDeltaNet::*,
+                 int StateSpace::*, double ModelConstants::*,
+                 std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
+                 int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
 
 /// All fields of a run that are not fields of the plan, with the names that people read.
 struct NamedConfigField {

@@ -91,6 +91,7 @@ const std::vector<NamedConfigField>& model_fields() {
       {&S::state_dim, "width of the states", "model"},
       {&S::conv_kernel, "convolution of state spaces", "model"},
       {&M::mlp_only_layers, "layers of an MLP alone", "model"},
+      {&M::layer_pattern, "order of the layers", "model"},
   };
   return kFields;
 }

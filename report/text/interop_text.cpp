@@ -66,6 +66,7 @@ std::string import_text(const ImportedConfig& imported, const TextStyle&) {
 
 std::string reason_of(const Inexpressible& lost, const ConfigFormat& format) {
   if (lost.wanted.empty()) return lost.instead;
+  if (!lost.why.empty()) return lost.why;
   if (!lost.nearest.empty()) {
     return fmt::format("{} {}: {} has no settings for it. The nearest that it has is {}: {}",
                        label_of(lost.field), printable(lost.wanted), format.title,

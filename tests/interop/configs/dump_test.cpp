@@ -95,6 +95,39 @@ TEST_CASE("arguments that Megatron-LM printed are its configuration") {
   CHECK(config.plan.recompute == Recompute::none);
 }
 
+TEST_CASE("printed patterns of layers are those of a hybrid model, printed defaults are none") {
+  const auto with_lines = [](const std::string& lines) {
+    std::string text = kDump;
+    return text.insert(text.find("  normalization"), lines);
+  };
+  const std::string defaults =
+      "  hybrid_attention_ratio .......................... 0.0\n"
+      "  hybrid_mlp_ratio ................................ 0.0\n"
+      "  is_hybrid_model ................................. False\n"
+      "  mamba_head_dim .................................. 64\n"
+      "  mamba_num_groups ................................ 8\n"
+      "  mamba_num_heads ................................. None\n"
+      "  mamba_state_dim ................................. 128\n";
+  const Result<ImportedConfig> ordinary = read_dump(with_lines(defaults));
+  REQUIRE(ordinary.ok());
+  CHECK(ordinary->config.model.layers == 32);
+  CHECK(ordinary->config.model.ssm == StateSpace{});
+  const std::string pattern = "M-M-|M*M-|M-M*|M-M-|M-M-|M-M-|M-M-|M-M-";
+  const Result<ImportedConfig> hybrid = read_dump(with_lines(
+      "  hybrid_layer_pattern ............................ " + pattern +
+      "\n  hybrid_override_pattern ......................... " + pattern + "\n" + defaults));
+  INFO((hybrid ? "" : hybrid.error().message()));
+  REQUIRE(hybrid.ok());
+  const RunConfig& run = hybrid->config;
+  CHECK(run.model.layers == 32);
+  CHECK(run.model.ssm.layers == 16);
+  CHECK(run.model.ssm.heads == 128);
+  CHECK(run.model.mlp_only_layers == 14);
+  CHECK(run.plan.pp == 4);
+  CHECK(run.plan.vpp == 2);
+  CHECK(run.plan.layers_per_stage == std::vector{8, 8, 8, 8});
+}
+
 TEST_CASE("prefixes of launchers in front of printed arguments do no harm") {
   std::string prefixed;
   for (std::size_t at = 0; at < kDump.size();) {
