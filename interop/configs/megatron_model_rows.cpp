@@ -96,6 +96,23 @@ MaybeValue read_experts(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
 }
 
+/// Without the option the width of dense layers. Source: Megatron-LM core_v0.16.1,
+/// megatron/core/transformer/transformer_config.py:1054.
+ConfigRow expert_width_row() {
+  ConfigRow row = plain(&X::expert_ffn_hidden, {"moe-ffn-hidden-size"}, "0");
+  row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
+    const int width = config.model.moe.expert_ffn_hidden;
+    if (width > 0) write_number(out, self.keys[0], width);
+  };
+  row.read = [](const ConfigRow& self, const ConfigReading& reading) -> MaybeValue {
+    const M& model = reading.config.model;
+    const bool usual = model.moe.experts > 0 && reading.find(self.keys[0]) == nullptr;
+    if (usual) return std::optional(derived(model.ffn_hidden, "the width of dense layers"));
+    return found_or(reading, self.keys[0], "0");
+  };
+  return row;
+}
+
 MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading) {
   if (reading.config.model.moe.experts == 0) return std::optional(derived(0, "a dense model"));
   const Result<std::optional<int>> stated = number_at(reading, row.keys[0]);
@@ -295,7 +312,7 @@ std::vector<ConfigRow> megatron_model_rows() {
             }
           },
           experts_per_token),
-      plain(&X::expert_ffn_hidden, {"moe-ffn-hidden-size"}, "0"),
+      expert_width_row(),
       plain(&X::latent_hidden, {"moe-latent-size"}, "0"),
       plain(&X::shared_ffn_hidden, {"moe-shared-expert-intermediate-size"}, "0"),
       computed(&X::first_dense_layers, {"moe-layer-freq"}, write_moe_layers, read_first_dense),

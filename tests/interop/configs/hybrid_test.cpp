@@ -294,5 +294,12 @@ TEST_CASE("an export says that the order of a hybrid's layers is what it lacks")
   CHECK(said);
 }
 
+TEST_CASE("experts without a width of their own are as wide as dense layers") {
+  const std::string options = "--num-experts 8 --moe-router-topk 2";
+  CHECK(model_in(script_of_8b(options)).moe.expert_ffn_hidden == 21504);
+  CHECK(model_in(script_of_8b(options + " --moe-ffn-hidden-size 512")).moe.expert_ffn_hidden ==
+        512);
+}
+
 }  // namespace
 }  // namespace echelon
