@@ -53,14 +53,9 @@ Result<HybridPattern> parse_hybrid_pattern(std::string_view text, std::string_vi
   HybridPattern pattern;
   const std::size_t end = std::min(text.find('/'), text.size());
   for (const char c : text.substr(0, end)) {
-    if (c == '|') {
-      pattern.segments.push_back(0);
-    } else if (is_letter(c)) {
-      pattern.letters += c;
-      ++pattern.segments.back();
-    } else {
-      return unknown_letter(c, where);
-    }
+    if (c == '|') continue;
+    if (!is_letter(c)) return unknown_letter(c, where);
+    pattern.letters += c;
   }
   if (pattern.letters.empty()) {
     return input_error(std::string(where), "a pattern without layers", kLetters);

@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/result.hpp"
 
@@ -12,9 +11,8 @@ namespace echelon {
 /// "M-M*-|M-M-/*-": M Mamba-2, * attention, - MLP, E experts; | between chunks of the pipeline, /
 /// before the layers of each prediction module.
 struct HybridPattern {
-  std::string letters;           ///< of the layers
-  std::vector<int> segments{0};  ///< layers between bars
-  int modules = 0;               ///< prediction modules
+  std::string letters;  ///< of the layers
+  int modules = 0;      ///< prediction modules
 };
 
 /// Source: Megatron-LM d98e8a64, megatron/core/models/hybrid/hybrid_layer_allocation.py,

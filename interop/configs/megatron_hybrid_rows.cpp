@@ -76,7 +76,6 @@ MaybePattern ratio_pattern(const ConfigReading& reading) {
   }
   KnownPattern known{{.letters = pattern_of_ratios(**layers, *attention, *mlp)},
                      reading.place(*from)};
-  known.pattern.segments = {**layers};
   if (ratios) known.from += ", by Megatron-LM's allocation";
   const Status priced = check_priced_letters(known.pattern.letters, reading.place(*from));
   if (!priced) return priced.error();
