@@ -93,7 +93,7 @@ LatentResult<T> latents_on_cuda(const LatentShape& s, std::size_t shift) {
       workspace(static_cast<std::size_t>(cuda::latent_norms_workspace(s)));
   const std::int64_t positions = s.first_position + (s.rows + s.samples - 1) / s.samples;
   Memory<float> table(static_cast<std::size_t>(positions * s.rope));
-  cuda::rotation_table(nullptr, table.data(), positions, s.rope, 0, latent_frequencies(s));
+  cuda::rotation_table(nullptr, table.data(), positions, 0, latent_frequencies(s));
   const LatentNorms<T> norms{q_weight.data(), kv_weight.data(), kLatentEps};
   cuda::normalize_latents<T>(nullptr, s, norms, latents.data(), q.data(), kv.data());
   cuda::normalize_latents_backward<T>(nullptr, s, norms, latents.data(), dq_normed.data(),
