@@ -60,7 +60,7 @@ void push_shared_as_mlp(OperatorList& list, const ModelSpec& model, const Framew
 /// Routed experts that tensor parallelism splits as it splits a dense MLP
 /// (Framework::splits_experts_as_mlp). Of n = T·k rows of a rank, of balanced experts:
 ///
-///   router      T × h by h × E; saved: its logits
+///   router      T × h by h × E; saved: its logits, which with t > 1 rank 0 sends to all
 ///   route       logits read and a row's experts, slot and weight written; backward logits read and
 ///               their gradient written. Saved: 3·4·n bytes of indices and a weight per row,
 ///               and per row that other ranks send
@@ -85,6 +85,9 @@ void push_experts_as_mlp(OperatorList& list, const ModelSpec& model, const Frame
   const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
   const double logits = s.e * s.T * moe.experts;
   push_column_entry(list, "expert_gather", s, sharding);
+  if (sharding.tp > 1) {
+    list.push(collective("router_logits", broadcast, none, logits, false));
+  }
   Operator router = gemm("router", s.T, moe.experts, s.h, logits, s.e);
   router.wide = true;
   list.push(router);

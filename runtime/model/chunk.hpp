@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -298,6 +299,9 @@ class Chunk {
   AttentionShape attention_;
   HeadExchange of_qkv_;
   HeadExchange of_attended_;
+  /// By where a layer's routing is kept: of its last forward, for a backward that need not wait for
+  /// the GPU again.
+  mutable std::map<const std::int32_t*, Exchange> exchanges_;
 };
 
 }  // namespace echelon

@@ -97,12 +97,18 @@ typename Chunk<T>::Exchange Chunk<T>::experts_up(int layer, const ChunkArguments
   const ExpertRouting<T>& routing = activations.routing;
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.router, s.experts, nullptr, nullptr,
               activations.logits);
+  // Each tensor-parallel rank has a part of every expert, so all have to choose alike: products of
+  // the same numbers may differ in their last bits (other algorithms), and so may replicated
+  // weights.
+  if (spec().tp > 1) {
+    tp_->broadcast(activations.logits, s.rows * s.experts, Number<T>::kElement, 0);
+  }
   const bool biased = spec().model.moe.router_bias;
   k_.route(router(), activations.logits, biased ? args.weights + at.router_bias : nullptr,
            routing.own);
   shared_up(layer, args, activations, in);
   if (spec().ep > 1) ep_->all_gather(routing.own.counts, routing.counts, s.experts, Element::i32);
-  Exchange exchange = exchange_of(routing);
+  const Exchange& exchange = exchanges_[routing.counts] = exchange_of(routing);
   if (spec().ep > 1) {
     ep_->all_to_all(routing.own.weights, exchange.to, routing.weights, exchange.from,
                     Number<Wide<T>>::kElement);
@@ -217,7 +223,7 @@ typename Chunk<T>::Coming Chunk<T>::experts_backward_weight(int layer,
   const WeightInputs<T> kept = layout_.weight_inputs(layer, args);
   const ExpertRouting<T>& routing =
       kept.routing.counts != nullptr ? kept.routing : activations.routing;
-  const Exchange exchange = exchange_of(routing);
+  const Exchange& exchange = exchanges_.at(routing.counts);
   const T* const upstream = arrived(whole);
   if (kept.shared_activated == nullptr) activate_shared(args, activations, work.activated);
   shared_down_weights(layer, args, upstream,

@@ -136,7 +136,9 @@ void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights 
   Exchange exchange;
   if (layout_.recompute(layer) != Recompute::none) exchange = recompute(layer, args, activations);
   if (layout_.has_experts(layer)) {
-    if (layout_.recompute(layer) != Recompute::full) exchange = exchange_of(activations.routing);
+    if (layout_.recompute(layer) != Recompute::full) {
+      exchange = exchanges_.at(activations.routing.counts);
+    }
     experts_backward(layer, args, activations, exchange, later, weights);
   } else {
     mlp_backward(layer, args, activations, later, weights);

@@ -69,6 +69,7 @@ void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t byte
     comm.all_reduce(data, count, element, Reduction::sum);
     comm.reduce_scatter(data, mine, part, element);
     comm.all_gather(mine, data, part, element);
+    if (which == GroupRole::tp) comm.broadcast(data, count, element, 0);
   }
 }
 

@@ -109,7 +109,10 @@ TEST_CASE("shared experts of the own runtime share the collectives of the routed
       CHECK(op.name != "shared_gate");
       collectives += op.forward_collective != CollectiveKind::none;
     }
-    CHECK(collectives == (tp > 1 ? 4 : 0));  // those of attention and of the experts
+    CHECK(collectives ==
+          (tp > 1
+               ? 5
+               : 0));  // with that of the router's logits  // those of attention and of the experts
     c.model.moe.shared_expert_gate = true;
     CHECK(named(c.operators(), "shared_gate").saved.in(kByte) == 2 * 2048);
     CHECK(named(c.operators(), "shared_gate").n == 1);

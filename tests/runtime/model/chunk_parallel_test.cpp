@@ -65,6 +65,19 @@ TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradien
   }
 }
 
+TEST_CASE("tensor-parallel ranks choose the same experts, should their routers differ in bits") {
+  for (const ModelSpec& model : {test_mixtral(), test_deepseek_v3()}) {
+    ChunkRun run;
+    run.model = model;
+    run.tp = 2;
+    const double expected = run_chunks<double>(run).loss;
+    run.nudge = {"layers.1.moe.router.weight", 3, 2.0, 1};  // as far as another expert
+    CHECK(std::abs(run_chunks<double>(run).loss - expected) < 1e-12);
+    run.nudge->rank = -1;
+    CHECK(std::abs(run_chunks<double>(run).loss - expected) > 1e-6);
+  }
+}
+
 TEST_CASE("a part of the vocabulary with only padding adds nothing") {
   ChunkRun run;
   run.model = test_gpt();

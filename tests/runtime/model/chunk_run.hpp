@@ -45,6 +45,7 @@ struct ChunkRun {
     std::string name;
     std::int64_t index;
     double by;
+    int rank = -1;  ///< of this tensor-parallel rank alone; -1: of all
   };
   std::optional<Nudge> nudge = {};
 };
@@ -137,6 +138,7 @@ class ChunkOnRank {
   ChunkOnRank(const ChunkRun& run, int number, int rank, Communicator* tp, Communicator* kv,
               Kernels<T>* kernels = nullptr, Communicator* cp = nullptr)
       : run_(run),
+        rank_(rank),
         processor_(cpu_processor<T>(1)),
         kernels_(kernels != nullptr ? *kernels : processor_->on(Queue::compute)),
         tp_(tp == nullptr ? nullptr
@@ -243,7 +245,9 @@ class ChunkOnRank {
         p, 0, p.count(), [&](std::int64_t global, std::int64_t local, std::int64_t count) {
           for (std::int64_t i = 0; i < count; ++i) {
             double value = test_weight(p, global + i);
-            if (run_.nudge && run_.nudge->name == p.name && run_.nudge->index == global + i) {
+            const auto& nudge = run_.nudge;
+            const bool here = nudge && (nudge->rank < 0 || nudge->rank == rank_);
+            if (here && nudge->name == p.name && nudge->index == global + i) {
               value += run_.nudge->by;
             }
             flat[static_cast<std::size_t>(p.offset + local + i)] = T(static_cast<Wide<T>>(value));
@@ -293,6 +297,7 @@ class ChunkOnRank {
   }
 
   ChunkRun run_;
+  int rank_;
   std::unique_ptr<Processor<T>> processor_;
   Kernels<T>& kernels_;
   std::unique_ptr<TimedCommunicator> tp_;
