@@ -1,3 +1,4 @@
+// Over 400 lines because it is one list: the kernels of every operator.
 #include "runtime/cuda/queue/cuda_kernels.hpp"
 
 #include <bit>
@@ -187,11 +188,11 @@ const float* CudaKernels::rotation(int width, const RotaryFrequencies& frequenci
 void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
                          int direction) {
   const float* const table = rotation(s.head_dim, frequencies);
-  const int pairs = static_cast<int>(frequencies.angles.size());
   enqueue(
       [&](cudaStream_t on) {
         cuda::rotate<T>(on, qkv, table, s.sequence * s.samples, s.qkv_stride, s.samples,
-                        s.heads + s.kv_heads, s.head_dim, pairs, direction);
+                        s.heads + s.kv_heads, s.head_dim,
+                        static_cast<int>(frequencies.angles.size()), direction);
       },
       s, qkv, direction);
 }

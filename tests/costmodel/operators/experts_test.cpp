@@ -1,4 +1,5 @@
 // Costs of experts in addition to their GEMMs: kernel launches of the host and dispatch.
+// Over 400 lines because all cases build on the same two mixtures.
 #include <array>
 
 #include "core/model/model_io.hpp"

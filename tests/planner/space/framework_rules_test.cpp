@@ -1,4 +1,5 @@
 // What the tables of the frameworks refuse, asked through the planner.
+// Over 400 lines because every rule of every framework has its case.
 #include <limits>
 #include <set>
 #include <string>
