@@ -1,4 +1,4 @@
-// ChunkLayout: the shapes of a chunk's attention, and the memory of latent attention.
+// ChunkLayout: the shapes of a chunk's attention.
 #include <cmath>
 #include <optional>
 
@@ -46,33 +46,5 @@ AttentionShape attention_shape_of(const ChunkSpec& spec) {
           .v_head_dim = model.latent() ? std::optional(model.mla.v_head_dim) : std::nullopt,
           .score_factor = model.latent() ? score_factor_of(model) : 1};
 }
-
-template <class T>
-LatentGradients<T> ChunkLayout<T>::allocate_latent_gradients(BumpAllocator& allocator) const {
-  LatentGradients<T> g;
-  g.q = allocator.allocate<T>(latent_.rows * latent_.query());
-  g.kv = allocator.allocate<T>(latent_.rows * latent_.key_value());
-  g.latents = allocator.allocate<T>(latent_.rows * latent_.latents());
-  return g;
-}
-
-template <class T>
-void ChunkLayout<T>::allocate_latent_workspace(Workspace<T>& w, BumpAllocator& attention) const {
-  w.latent = allocate_latent_gradients(attention);
-  w.normed_kv = attention.allocate<T>(latent_.rows * latent_.kv_rank);
-  if (latent_.q_rank > 0) {
-    w.normed_q = attention.allocate<T>(latent_.rows * latent_.q_rank);
-  } else {
-    w.from_queries = attention.allocate<T>(shape_.rows * shape_.hidden);
-  }
-}
-
-#define ECHELON_LATENT_LAYOUT(T)                                                               \
-  template LatentGradients<T> ChunkLayout<T>::allocate_latent_gradients(BumpAllocator&) const; \
-  template void ChunkLayout<T>::allocate_latent_workspace(Workspace<T>&, BumpAllocator&) const;
-ECHELON_LATENT_LAYOUT(double)
-ECHELON_LATENT_LAYOUT(float)
-ECHELON_LATENT_LAYOUT(Bfloat16)
-#undef ECHELON_LATENT_LAYOUT
 
 }  // namespace echelon

@@ -342,6 +342,26 @@ SavedLoss<T> ChunkLayout<T>::saved_loss(const ChunkArguments<T>& args) const {
 }
 
 template <class T>
+LatentGradients<T> ChunkLayout<T>::allocate_latent_gradients(BumpAllocator& allocator) const {
+  LatentGradients<T> g;
+  g.q = allocator.allocate<T>(latent_.rows * latent_.query());
+  g.kv = allocator.allocate<T>(latent_.rows * latent_.key_value());
+  g.latents = allocator.allocate<T>(latent_.rows * latent_.latents());
+  return g;
+}
+
+template <class T>
+void ChunkLayout<T>::allocate_latent_workspace(Workspace<T>& w, BumpAllocator& attention) const {
+  w.latent = allocate_latent_gradients(attention);
+  w.normed_kv = attention.allocate<T>(latent_.rows * latent_.kv_rank);
+  if (latent_.q_rank > 0) {
+    w.normed_q = attention.allocate<T>(latent_.rows * latent_.q_rank);
+  } else {
+    w.from_queries = attention.allocate<T>(shape_.rows * shape_.hidden);
+  }
+}
+
+template <class T>
 WeightInputs<T> ChunkLayout<T>::weight_inputs(int layer, const ChunkArguments<T>& args) const {
   BumpAllocator allocator(args.weight_inputs + weight_inputs_at_[static_cast<std::size_t>(layer)]);
   return allocate_weight_inputs(layer, allocator);
