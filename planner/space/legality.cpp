@@ -366,24 +366,25 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
+/// Numbers of ranks that DeepEP has a configuration for (takes_ranks).
+constexpr std::array kDeepEpRanks = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160};
+
 Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                        const ParallelPlan& p) {
-  if (p.ep == 1 || (offers_dispatcher(framework, cluster, p.dispatcher) &&
-                    takes_ranks(p.dispatcher, p.ep * p.etp))) {
-    return {};
-  }
+  if (p.ep == 1) return {};
   if (!framework.offers(p.dispatcher)) {
     return lacks_of(framework, fmt::format("token dispatcher {}", name_of(p.dispatcher)));
   }
-  if (offers_dispatcher(framework, cluster, p.dispatcher)) {
+  if (!offers_dispatcher(framework, cluster, p.dispatcher)) {
     return Rejection{contradictory,
-                     fmt::format("deepep among {} ranks (ep x etp): it knows 2, 4, 8, 16, 24, 32, "
-                                 "48, 64, 96, 128, 144 and 160",
-                                 p.ep * p.etp)};
+                     fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
+                                 name_of(p.dispatcher), cluster.gpu().name)};
   }
+  const int ranks = p.ep * p.etp;
+  if (takes_ranks(p.dispatcher, ranks)) return {};
   return Rejection{contradictory,
-                   fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
-                               name_of(p.dispatcher), cluster.gpu().name)};
+                   fmt::format("deepep among {} ranks (ep x etp): it has configurations for {}",
+                               ranks, fmt::join(kDeepEpRanks, ", "))};
 }
 
 /// What the framework offers of schedules and rank orders.
@@ -698,8 +699,7 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
 }
 
 bool takes_ranks(Dispatcher dispatcher, int ranks) {
-  constexpr std::array kDeepEp = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160};
-  return dispatcher != Dispatcher::deepep || std::ranges::count(kDeepEp, ranks) > 0;
+  return dispatcher != Dispatcher::deepep || std::ranges::count(kDeepEpRanks, ranks) > 0;
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {

@@ -59,6 +59,25 @@ def gpt_weights():
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
+def gated(to, width):
+    return {to + "gate.weight": (width, HIDDEN), to + "up.weight": (width, HIDDEN),
+            to + "down.weight": (HIDDEN, width)}
+
+
+def mixture(at, experts, width, shared=0, correction=False, gate=False):
+    """Of a layer with experts: the router, the experts, shared ones."""
+    w = {at + "moe.router.weight": (experts, HIDDEN)}
+    for e in range(experts):
+        w |= gated(at + f"moe.experts.{e}.", width)
+    if shared:
+        w |= gated(at + "moe.shared.", shared)
+    if correction:
+        w |= {at + "moe.router.bias": (experts,)}
+    if gate:
+        w |= {at + "moe.shared_gate.weight": (1, HIDDEN)}
+    return w
+
+
 def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0, gate=False,
                   biases=False, first=0, correction=False, head_dim=6):
     h, f, q, kv = HIDDEN, 20, 4 * head_dim, 2 * head_dim
@@ -69,22 +88,9 @@ def llama_weights(head_norms=False, experts=0, expert_width=0, every=1, shared=0
               at + "attention.q.weight": (q, h), at + "attention.k.weight": (kv, h),
               at + "attention.v.weight": (kv, h), at + "attention.output.weight": (h, q)}
         if experts and l >= first and (l - first) % every == 0:
-            w |= {at + "moe.router.weight": (experts, h)}
-            for e in range(experts):
-                to = at + f"moe.experts.{e}."
-                w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
-                      to + "down.weight": (h, expert_width)}
-            if shared:
-                to = at + "moe.shared."
-                w |= {to + "gate.weight": (shared, h), to + "up.weight": (shared, h),
-                      to + "down.weight": (h, shared)}
-            if correction:
-                w |= {at + "moe.router.bias": (experts,)}
-            if gate:
-                w |= {at + "moe.shared_gate.weight": (1, h)}
+            w |= mixture(at, experts, expert_width, shared, correction, gate)
         else:
-            w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
-                  at + "mlp.down.weight": (h, f)}
+            w |= gated(at + "mlp.", f)
         if biases:
             w |= {at + "attention.q.bias": (q,), at + "attention.k.bias": (kv,),
                   at + "attention.v.bias": (kv,)}
@@ -110,20 +116,9 @@ def latent_weights(q_rank=0, experts=0, expert_width=0, shared=0, correction=Fal
         at = f"layers.{l}."
         w |= {at + "mlp.norm.weight": (h,)}
         if experts and l > 0:
-            w |= {at + "moe.router.weight": (experts, h)}
-            for e in range(experts):
-                to = at + f"moe.experts.{e}."
-                w |= {to + "gate.weight": (expert_width, h), to + "up.weight": (expert_width, h),
-                      to + "down.weight": (h, expert_width)}
-            if shared:
-                to = at + "moe.shared."
-                w |= {to + "gate.weight": (shared, h), to + "up.weight": (shared, h),
-                      to + "down.weight": (h, shared)}
-            if correction:
-                w |= {at + "moe.router.bias": (experts,)}
+            w |= mixture(at, experts, expert_width, shared, correction)
         else:
-            w |= {at + "mlp.gate.weight": (f, h), at + "mlp.up.weight": (f, h),
-                  at + "mlp.down.weight": (h, f)}
+            w |= gated(at + "mlp.", f)
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
