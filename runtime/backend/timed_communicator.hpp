@@ -28,8 +28,8 @@ class TimedCommunicator : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
     timed([&] { inner_.all_gather(in, out, count, element); });
   }
-  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                  std::span<const std::int64_t> from, Element element) override {
+  void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
+                  Element element) override {
     timed([&] { inner_.all_to_all(in, to, out, from, element); });
   }
   void broadcast(void* data, std::int64_t count, Element element, int root) override {

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/expects.hpp"
+
 namespace echelon {
 namespace {
 
@@ -19,18 +24,52 @@ std::string_view name_of(Operation operation) {
   return "?";
 }
 
+std::vector<std::int64_t> firsts(const ExchangeParts& parts, int members) {
+  const std::size_t all = parts.counts.size();
+  const auto each = all / static_cast<std::size_t>(members);
+  std::vector<std::int64_t> first(all);
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < all; ++i) {
+    const bool by_member = parts.order == PartOrder::by_member;
+    const std::size_t at = by_member ? i
+                                     : i % static_cast<std::size_t>(members) * each +
+                                           i / static_cast<std::size_t>(members);
+    first[at] = next;
+    next += parts.counts[at];
+  }
+  return first;
+}
+
 bool is_for(const Call& call, int member) { return call.is_collective() || call.other == member; }
 
 /// Both wait for each other.
 bool calls_agree(const Call& one, const Call& two) {
   if (one.operation == Operation::all_to_all && two.operation == Operation::all_to_all) {
-    return one.element == two.element;  // counts differ by member
+    return one.element == two.element && one.other == two.other;  // counts differ by member
   }
   if (one.is_collective() || two.is_collective()) return one == two;
   return one.operation != two.operation && one.count == two.count && one.element == two.element;
 }
 
 }  // namespace
+
+PartCounts PartCounts::of(const ExchangeParts& to, const ExchangeParts& from, int members) {
+  EXPECTS(!to.counts.empty() && to.counts.size() == from.counts.size() &&
+              to.counts.size() % static_cast<std::size_t>(members) == 0,
+          "every member has the same number of parts");
+  return {to.counts, from.counts, firsts(to, members), firsts(from, members)};
+}
+
+bool PartCounts::empty() const {
+  const auto none = [](std::int64_t count) { return count == 0; };
+  return std::ranges::all_of(to, none) && std::ranges::all_of(from, none);
+}
+
+Call call_of(const PartCounts& parts, Element element, int members) {
+  return {Operation::all_to_all, element, Reduction::sum,
+          static_cast<int>(parts.to.size()) / members,
+          std::accumulate(parts.to.begin(), parts.to.end(), std::int64_t{0})};
+}
 
 std::string describe(const Group& group) {
   return fmt::format("{} group of ranks {{{}}}", group.name, fmt::join(group.ranks, ","));
@@ -41,6 +80,9 @@ std::string describe(const Group& group, const Call& call) {
   if (call.operation == Operation::barrier) return text;
   if (call.operation == Operation::all_reduce && call.how == Reduction::max) text += " (max)";
   text += fmt::format(" of {} {}", call.count, name_of(call.element));
+  if (call.operation == Operation::all_to_all && call.other > 1) {
+    text += fmt::format(", {} parts a member", call.other);
+  }
   if (call.operation == Operation::send)
     return text + fmt::format(" to rank {}", group.rank(call.other));
   if (call.operation == Operation::receive || call.operation == Operation::broadcast) {
@@ -78,14 +120,20 @@ std::optional<RunFailure> disagreement(const Group& group, Element element, int 
 std::optional<RunFailure> disagreement(const Group& group, Element element, int member,
                                        const PartCounts& parts, int other,
                                        const PartCounts& others) {
-  const auto of = [](std::span<const std::int64_t> counts, int which) {
-    return counts[static_cast<std::size_t>(which)];
-  };
-  if (auto wrong = disagreement(group, element, member, of(parts.to, other), other,
-                                of(others.from, member))) {
-    return wrong;
+  const std::size_t each = parts.to.size() / group.ranks.size();
+  for (std::size_t part = 0; part < each; ++part) {
+    const std::size_t of_other = static_cast<std::size_t>(other) * each + part;
+    const std::size_t of_member = static_cast<std::size_t>(member) * each + part;
+    if (auto wrong = disagreement(group, element, member, parts.to[of_other], other,
+                                  others.from[of_member])) {
+      return wrong;
+    }
+    if (auto wrong = disagreement(group, element, other, others.to[of_member], member,
+                                  parts.from[of_other])) {
+      return wrong;
+    }
   }
-  return disagreement(group, element, other, of(others.to, member), member, of(parts.from, other));
+  return {};
 }
 
 }  // namespace echelon

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,23 +39,28 @@ struct Call {
   Operation operation = Operation::barrier;
   Element element = Element::f32;
   Reduction how = Reduction::sum;
-  int other = 0;           ///< member: root of a broadcast, the other side of a send or receive
+  /// Member: root of a broadcast, the other side of a send or receive; all_to_all: the number of
+  /// parts of each member.
+  int other = 0;
   std::int64_t count = 0;  ///< all_to_all: what the member sends
   bool operator==(const Call&) const = default;
   [[nodiscard]] bool is_collective() const { return operation < Operation::send; }
   [[nodiscard]] std::int64_t bytes() const { return count * bytes_of(element); }
 };
 
-/// The counts of an all_to_all by member, of one member; none in other calls. They are the caller's
-/// memory.
+/// The parts of an all_to_all, of one member; none in other calls. Elements, of member m's part p
+/// of k at m·k + p; the counts are the caller's memory.
 struct PartCounts {
   std::span<const std::int64_t> to;
   std::span<const std::int64_t> from;
-  /// Elements of `counts` before those of the member; of all: before size().
-  [[nodiscard]] static std::int64_t before(std::span<const std::int64_t> counts, int member) {
-    return std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0});
-  }
+  std::vector<std::int64_t> to_first;    ///< where they begin in what is sent
+  std::vector<std::int64_t> from_first;  ///< and in what is received
+  [[nodiscard]] static PartCounts of(const ExchangeParts& to, const ExchangeParts& from,
+                                     int members);
+  [[nodiscard]] bool empty() const;
 };
+/// Of a member that takes part in an all_to_all.
+[[nodiscard]] Call call_of(const PartCounts& parts, Element element, int members);
 
 /// "all_reduce of 64 f32", "send of 5 f32 to rank 2"
 [[nodiscard]] std::string describe(const Group& group, const Call& call);

@@ -18,12 +18,10 @@ class CallCommunicator : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) final {
     carry_out({Operation::all_gather, element, Reduction::sum, 0, count}, in, out, {});
   }
-  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                  std::span<const std::int64_t> from, Element element) final {
-    EXPECTS(static_cast<int>(to.size()) == size() && to.size() == from.size(),
-            "every member has a part");
-    carry_out({Operation::all_to_all, element, Reduction::sum, 0, PartCounts::before(to, size())},
-              in, out, {to, from});
+  void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
+                  Element element) final {
+    const PartCounts parts = PartCounts::of(to, from, size());
+    carry_out(call_of(parts, element, size()), in, out, parts);
   }
   void broadcast(void* data, std::int64_t count, Element element, int root) final {
     EXPECTS(root >= 0 && root < size(), "the root is a member");

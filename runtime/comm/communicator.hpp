@@ -2,6 +2,7 @@
 // NCCL.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 
@@ -11,6 +12,20 @@
 namespace echelon {
 
 enum class Reduction { sum, max };
+
+/// How the parts of an all_to_all lie in memory: those of a member together, in order, or the first
+/// parts of all members together, then their second parts.
+enum class PartOrder : std::uint8_t { by_member, by_part };
+
+/// What a member sends to, or gets from, each member. The counts are the caller's memory.
+struct ExchangeParts {
+  template <std::convertible_to<std::span<const std::int64_t>> Counts>
+  ExchangeParts(const Counts& elements,
+                PartOrder order = PartOrder::by_member)  // NOLINT: a list of counts
+      : counts(elements), order(order) {}
+  std::span<const std::int64_t> counts;  ///< elements, of member m's part p of k at m·k + p
+  PartOrder order;
+};
 
 /// Blocks the calling queue's thread: a queue is the stream. One communicator belongs to one group
 /// *and* one queue, so two queues of a rank never share one. Every member calls the same operations
@@ -38,11 +53,11 @@ class Communicator {
   /// `in`: count elements; `out`: size()·count, by rank. They may overlap only if in is exactly
   /// out + rank()·count.
   virtual void all_gather(const void* in, void* out, std::int64_t count, Element element) = 0;
-  /// Member m gets to[m] elements of `in`, which holds the parts in the order of members, and
-  /// from[m] elements of m come to `out`, in the same order. What i sends to j is what j expects
-  /// from i; 0 is allowed. `in` and `out` do not overlap.
-  virtual void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                          std::span<const std::int64_t> from, Element element) = 0;
+  /// Members get the parts `to` of `in`, and their parts `from` come to `out`. Part p that i sends
+  /// to j is the part p that j expects from i; 0 elements are allowed. All members name the same
+  /// number of parts of each. `in` and `out` do not overlap.
+  virtual void all_to_all(const void* in, const ExchangeParts& to, void* out,
+                          const ExchangeParts& from, Element element) = 0;
   virtual void broadcast(void* data, std::int64_t count, Element element, int root) = 0;
   /// To and from one member; a rendezvous of both sides.
   virtual void send(const void* data, std::int64_t count, Element element, int to) = 0;

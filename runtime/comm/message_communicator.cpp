@@ -43,8 +43,8 @@ class MessageCommunicator final : public Communicator {
   void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override;
   void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override;
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override;
-  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                  std::span<const std::int64_t> from, Element element) override;
+  void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
+                  Element element) override;
   void broadcast(void* data, std::int64_t count, Element element, int root) override;
   void send(const void* data, std::int64_t count, Element element, int to) override;
   void receive(void* data, std::int64_t count, Element element, int from) override;
@@ -186,57 +186,63 @@ void MessageCommunicator::all_gather(const void* in, void* out, std::int64_t cou
   wait_all(call);
 }
 
-/// Announces the call with what each member sends to each; the counts travel with the headers if
-/// they fit. What each sends here.
+/// Announces the call with the parts that each member sends to each; the counts travel with the
+/// headers if they fit. What each sends here, of member m's part p of k at m·k + p.
 std::vector<std::int64_t> MessageCommunicator::exchange_counts(const Call& call,
                                                                std::span<const std::int64_t> to) {
   const auto bytes = static_cast<std::int64_t>(to.size_bytes());
   exchange_headers(call, to.data(), bytes);
   const bool in_headers = CallHeader::holds(bytes);
   if (!in_headers) {
-    counts_.resize(to.size() * to.size());
-    std::ranges::copy(to, counts_.begin() + rank_ * size());
+    counts_.resize(to.size() * group_.ranks.size());
+    std::ranges::copy(to, counts_.begin() + rank_ * std::ssize(to));
     messages_->gather(reinterpret_cast<std::byte*>(counts_.data()), bytes);
     wait_all(call);
   }
   std::vector<std::int64_t> here(to.size());
   for (int member = 0; member < size(); ++member) {
     const void* const row = in_headers ? static_cast<const void*>(header(member).data.data())
-                                       : counts_.data() + std::ptrdiff_t{member} * size();
-    std::memcpy(&here[static_cast<std::size_t>(member)],
-                static_cast<const std::int64_t*>(row) + rank_, sizeof(std::int64_t));
+                                       : counts_.data() + member * std::ssize(to);
+    std::memcpy(&here[static_cast<std::size_t>(member * call.other)],
+                static_cast<const std::int64_t*>(row) + std::ptrdiff_t{rank_} * call.other,
+                static_cast<std::size_t>(call.other) * sizeof(std::int64_t));
   }
   return here;
 }
 
-void MessageCommunicator::all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                                     std::span<const std::int64_t> from, Element element) {
-  EXPECTS(static_cast<int>(to.size()) == size() && to.size() == from.size(),
-          "every member has a part");
-  const Call call{Operation::all_to_all, element, Reduction::sum, 0,
-                  PartCounts::before(to, size())};
-  const std::vector<std::int64_t> sent_here = exchange_counts(call, to);
-  for (int member = 0; member < size(); ++member) {
-    const auto at = static_cast<std::size_t>(member);
-    const auto wrong = disagreement(group_, element, member, sent_here[at], rank_, from[at]);
+void MessageCommunicator::all_to_all(const void* in, const ExchangeParts& to, void* out,
+                                     const ExchangeParts& from, Element element) {
+  const PartCounts parts = PartCounts::of(to, from, size());
+  const Call call = call_of(parts, element, size());
+  const std::vector<std::int64_t> sent_here = exchange_counts(call, parts.to);
+  for (std::size_t part = 0; part < sent_here.size(); ++part) {
+    const int member = static_cast<int>(part) / call.other;
+    const auto wrong =
+        disagreement(group_, element, member, sent_here[part], rank_, parts.from[part]);
     if (wrong) throw RunFailure(*wrong);
   }
   const std::int64_t width = bytes_of(element);
-  const auto* const source = static_cast<const std::byte*>(in);
-  auto* const target = static_cast<std::byte*>(out);
+  const auto sent = [&](std::size_t part) {
+    return static_cast<const std::byte*>(in) + parts.to_first[part] * width;
+  };
+  const auto got = [&](std::size_t part) {
+    return static_cast<std::byte*>(out) + parts.from_first[part] * width;
+  };
   for (int step = 0; step < size(); ++step) {
-    const int source_member = (rank_ + size() - step) % size();
-    const int target_member = (rank_ + step) % size();
-    const std::byte* const sent = source + PartCounts::before(to, target_member) * width;
-    std::byte* const got = target + PartCounts::before(from, source_member) * width;
-    const std::int64_t sent_bytes = to[static_cast<std::size_t>(target_member)] * width;
-    const std::int64_t got_bytes = from[static_cast<std::size_t>(source_member)] * width;
-    if (step == 0) {
-      if (got_bytes > 0) std::memcpy(got, sent, static_cast<std::size_t>(got_bytes));
-      continue;
+    const int source = (rank_ + size() - step) % size();
+    const int target = (rank_ + step) % size();
+    for (int each = 0; each < call.other; ++each) {
+      const auto from_source = static_cast<std::size_t>(source * call.other + each);
+      const auto to_target = static_cast<std::size_t>(target * call.other + each);
+      const std::int64_t got_bytes = parts.from[from_source] * width;
+      const std::int64_t sent_bytes = parts.to[to_target] * width;
+      if (step == 0 && got_bytes > 0) {
+        std::memcpy(got(from_source), sent(to_target), static_cast<std::size_t>(got_bytes));
+      }
+      if (step == 0) continue;
+      if (got_bytes > 0) messages_->receive(got(from_source), got_bytes, source);
+      if (sent_bytes > 0) messages_->send(sent(to_target), sent_bytes, target);
     }
-    if (got_bytes > 0) messages_->receive(got, got_bytes, source_member);
-    if (sent_bytes > 0) messages_->send(sent, sent_bytes, target_member);
   }
   wait_all(call);
 }

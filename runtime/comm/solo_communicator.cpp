@@ -1,6 +1,8 @@
 #include "runtime/comm/solo_communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/base/expects.hpp"
@@ -20,11 +22,11 @@ class SoloCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
     copy(in, out, count * bytes_of(element));
   }
-  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                  std::span<const std::int64_t> from, Element element) override {
-    EXPECTS(to.size() == 1 && from.size() == 1 && to[0] == from[0],
-            "a member gets what it sends to itself");
-    copy(in, out, to[0] * bytes_of(element));
+  void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
+                  Element element) override {
+    EXPECTS(std::ranges::equal(to.counts, from.counts), "a member gets what it sends to itself");
+    copy(in, out,
+         std::accumulate(to.counts.begin(), to.counts.end(), std::int64_t{0}) * bytes_of(element));
   }
   void broadcast(void*, std::int64_t, Element, int) override {}
   void send(const void*, std::int64_t, Element, int) override {

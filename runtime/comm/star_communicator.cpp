@@ -125,7 +125,7 @@ void StarCommunicator::carry_out(const Call& call, const void* in, void* out,
 
 /// The first member compares the parts of all.
 void StarCommunicator::collect_counts(const Call& call, const PartCounts& parts) {
-  const std::ptrdiff_t row = 2 * std::ptrdiff_t{size()};
+  const auto row = static_cast<std::ptrdiff_t>(2 * parts.to.size());
   const std::int64_t bytes = row * static_cast<std::int64_t>(sizeof(std::int64_t));
   counts_.resize(static_cast<std::size_t>(row * size()));
   std::int64_t* const own = counts_.data() + rank_ * row;
@@ -136,7 +136,8 @@ void StarCommunicator::collect_counts(const Call& call, const PartCounts& parts)
   wait_all(call);
   const auto of = [&](int member) {
     const std::span all = std::span(counts_).subspan(static_cast<std::size_t>(member * row));
-    return PartCounts{all.first(parts.to.size()), all.subspan(parts.to.size(), parts.to.size())};
+    return PartCounts{
+        all.first(parts.to.size()), all.subspan(parts.to.size(), parts.to.size()), {}, {}};
   };
   for (int one = 0; one < size() && leads(); ++one) {
     for (int two = one; two < size(); ++two) {
@@ -150,31 +151,32 @@ void StarCommunicator::collect_counts(const Call& call, const PartCounts& parts)
 void StarCommunicator::all_to_all(const Call& call, const std::byte* in, std::byte* out,
                                   const PartCounts& parts) {
   const std::int64_t width = bytes_of(call.element);
-  const auto bytes = [&](std::span<const std::int64_t> counts, int member) {
-    return counts[static_cast<std::size_t>(member)] * width;
-  };
-  const auto sent = [&](int to) { return in + PartCounts::before(parts.to, to) * width; };
-  const auto got = [&](int from) { return out + PartCounts::before(parts.from, from) * width; };
-  copy_bytes(sent(rank_), got(rank_), bytes(parts.to, rank_));
+  const auto each = static_cast<std::size_t>(call.other);
+  const std::size_t all = parts.to.size();
+  const auto own = static_cast<std::size_t>(rank_) * each;
+  const auto sent = [&](std::size_t part) { return in + parts.to_first[part] * width; };
+  const auto got = [&](std::size_t part) { return out + parts.from_first[part] * width; };
+  for (std::size_t part = own; part < own + each; ++part)
+    copy_bytes(sent(part), got(part), parts.to[part] * width);
   if (!leads()) {
-    for (int member = 0; member < size(); ++member) {
-      if (member == rank_) continue;
-      if (bytes(parts.from, member) > 0)
-        messages_->receive(got(member), bytes(parts.from, member), 0);
-      if (bytes(parts.to, member) > 0) messages_->send(sent(member), bytes(parts.to, member), 0);
+    for (std::size_t part = 0; part < all; ++part) {
+      if (part / each == static_cast<std::size_t>(rank_)) continue;
+      if (parts.from[part] > 0) messages_->receive(got(part), parts.from[part] * width, 0);
+      if (parts.to[part] > 0) messages_->send(sent(part), parts.to[part] * width, 0);
     }
     return wait_all(call);
   }
   for (int from = 0; from < size(); ++from) {
-    const std::span all = std::span(counts_).subspan(static_cast<std::size_t>(2 * from * size()));
-    for (int to = 0; to < size(); ++to) {
-      const std::int64_t part = bytes(all, to);
-      if (from == to || part == 0) continue;
-      if (from != 0 && to != 0) scratch_.resize(static_cast<std::size_t>(part));
-      std::byte* const here = to == 0 ? got(from) : scratch_.data();
-      if (from != 0) messages_->receive(here, part, from);
+    const auto first = static_cast<std::size_t>(from) * each;
+    for (std::size_t part = 0; part < all; ++part) {
+      const auto to = static_cast<int>(part / each);
+      const std::int64_t bytes = counts_[2 * static_cast<std::size_t>(from) * all + part] * width;
+      if (from == to || bytes == 0) continue;
+      if (from != 0 && to != 0) scratch_.resize(static_cast<std::size_t>(bytes));
+      std::byte* const here = to == 0 ? got(first + part) : scratch_.data();
+      if (from != 0) messages_->receive(here, bytes, from);
       if (from != 0) wait_all(call);
-      if (to != 0) messages_->send(from == 0 ? sent(to) : here, part, to);
+      if (to != 0) messages_->send(from == 0 ? sent(part) : here, bytes, to);
       wait_all(call);
     }
   }

@@ -60,7 +60,7 @@ class ThreadGroup {
   void wait_for_the_others(int member);
   void take_pieces(SharedWork& work);
   void do_piece(const SharedWork& work, std::int64_t piece);
-  void do_part_of_all_to_all(const SharedWork& work, std::int64_t pair, std::int64_t at);
+  void do_part_of_all_to_all(const SharedWork& work, std::int64_t part, std::int64_t at);
   void copy_piece(int from, std::int64_t from_at, int to, std::int64_t to_at, std::int64_t bytes);
   [[nodiscard]] WaitDescription waiting(int member);
 
@@ -98,7 +98,7 @@ void ThreadGroup::open(int member) {
   std::int64_t bytes = call.bytes();
   std::int64_t parts = by_part ? size() : 1;
   if (call.operation == Operation::all_to_all) {
-    parts = std::int64_t{size()} * size();
+    parts = std::int64_t{size()} * size() * call.other;
     bytes = 0;
     for (const Place& each : places_) {
       bytes = std::max(bytes, *std::ranges::max_element(each.parts.to) * bytes_of(call.element));
@@ -200,17 +200,20 @@ void ThreadGroup::copy_piece(int from, std::int64_t from_at, int to, std::int64_
   if (source != target) std::memcpy(target, source, static_cast<std::size_t>(bytes));
 }
 
-/// A piece of what one member sends to another; pairs with small parts have fewer pieces.
-void ThreadGroup::do_part_of_all_to_all(const SharedWork& work, std::int64_t pair,
+/// A piece of a part that one member sends to another; small parts have fewer pieces.
+void ThreadGroup::do_part_of_all_to_all(const SharedWork& work, std::int64_t part,
                                         std::int64_t at) {
   const std::int64_t width = bytes_of(work.call.element);
-  const auto from = static_cast<int>(pair / size());
-  const auto to = static_cast<int>(pair % size());
-  const auto& sent = place(from).parts.to;
-  const std::int64_t count = std::min(kPieceBytes / width, sent[static_cast<std::size_t>(to)] - at);
+  const int each = work.call.other;
+  const auto from = static_cast<int>(part / (size() * each));
+  const auto to = static_cast<int>(part / each % size());
+  const auto sent = static_cast<std::size_t>(part % (size() * each));
+  const auto got = static_cast<std::size_t>(from * each + part % each);
+  const PartCounts& sender = place(from).parts;
+  const std::int64_t count = std::min(kPieceBytes / width, sender.to[sent] - at);
   if (count <= 0) return;
-  copy_piece(from, (PartCounts::before(sent, to) + at) * width, to,
-             (PartCounts::before(place(to).parts.from, from) + at) * width, count * width);
+  copy_piece(from, (sender.to_first[sent] + at) * width, to,
+             (place(to).parts.from_first[got] + at) * width, count * width);
 }
 
 void ThreadGroup::do_piece(const SharedWork& work, std::int64_t piece) {

@@ -126,9 +126,11 @@ class Chunk {
   /// What the experts of a layer get in this pass.
   struct Exchange {
     std::vector<ExpertRows> experts;  ///< without empty ones
-    std::vector<std::int64_t> to;     ///< rows for each rank that shares the experts
-    std::vector<std::int64_t> from;   ///< rows of each such rank
-    std::int64_t rows = 0;            ///< in all
+    /// Rows for each expert of each rank that shares the experts; they lie in that order.
+    std::vector<std::int64_t> to;
+    /// Rows of each such rank for each own expert; they lie expert by expert.
+    std::vector<std::int64_t> from;
+    std::int64_t rows = 0;  ///< in all
   };
 
   // chunk_layer.cpp

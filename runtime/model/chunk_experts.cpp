@@ -17,6 +17,11 @@ std::vector<std::int64_t> times(std::vector<std::int64_t> rows, std::int64_t wid
   return rows;
 }
 
+/// What arrived for an expert lies together.
+ExchangeParts by_expert(const std::vector<std::int64_t>& counts) {
+  return {counts, PartOrder::by_part};
+}
+
 }  // namespace
 
 template <class T>
@@ -42,20 +47,19 @@ typename Chunk<T>::Exchange Chunk<T>::exchange_of(const ExpertRouting<T>& routin
   std::vector<std::int32_t> counts(static_cast<std::size_t>(spec().ep * all));
   k_.download(routing.counts, counts.data(),
               static_cast<std::int64_t>(counts.size() * sizeof counts.front()));
-  const auto rows = [&](int from, int first) {
-    const auto at = counts.begin() + from * all + first;
-    return std::accumulate(at, at + own, std::int64_t{0});
-  };
   Exchange out;
+  const auto sent = counts.begin() + spec().ep_rank * all;
+  out.to.assign(sent, sent + all);
   for (int rank = 0; rank < spec().ep; ++rank) {
-    const int first = spec().ep_rank * own;
-    out.to.push_back(rows(spec().ep_rank, rank * own));
-    out.from.push_back(rows(rank, first));
-    for (int e = 0; e < own; ++e) {
-      const std::int64_t count = counts[static_cast<std::size_t>(rank * all + first + e)];
-      if (count > 0) out.experts.push_back({e, out.rows, count});
-      out.rows += count;
-    }
+    const auto got = counts.begin() + rank * all + spec().ep_rank * own;
+    out.from.insert(out.from.end(), got, got + own);
+  }
+  for (int e = 0; e < own; ++e) {
+    std::int64_t count = 0;
+    for (int rank = 0; rank < spec().ep; ++rank)
+      count += out.from[static_cast<std::size_t>(rank * own + e)];
+    if (count > 0) out.experts.push_back({e, out.rows, count});
+    out.rows += count;
   }
   return out;
 }
@@ -68,8 +72,9 @@ const T* Chunk<T>::dispatch(const T* x, const ExpertRouting<T>& routing, const E
   const bool shared = spec().ep > 1;
   k_.gather_rows(x, routing.own.rows, s.sent, s.hidden, shared ? work.sent : work.routed);
   if (shared) {
-    ep_->all_to_all(work.sent, times(exchange.to, s.hidden), work.routed,
-                    times(exchange.from, s.hidden), Number<T>::kElement);
+    const std::vector<std::int64_t> from = times(exchange.from, s.hidden);
+    ep_->all_to_all(work.sent, times(exchange.to, s.hidden), work.routed, by_expert(from),
+                    Number<T>::kElement);
   }
   return work.routed;
 }
@@ -81,8 +86,9 @@ void Chunk<T>::combine(const ExpertRouting<T>& routing, const Exchange& exchange
   const Workspace<T> work = layout_.workspace(args, LayerKind::moe);
   const bool shared = spec().ep > 1;
   if (shared) {
-    ep_->all_to_all(work.routed, times(exchange.from, s.hidden), work.sent,
-                    times(exchange.to, s.hidden), Number<T>::kElement);
+    const std::vector<std::int64_t> from = times(exchange.from, s.hidden);
+    ep_->all_to_all(work.routed, by_expert(from), work.sent, times(exchange.to, s.hidden),
+                    Number<T>::kElement);
   }
   k_.combine_rows(shared ? work.sent : work.routed, routing.own.slots, s.rows, s.choices, s.hidden,
                   addend, y);
@@ -110,7 +116,7 @@ typename Chunk<T>::Exchange Chunk<T>::experts_up(int layer, const ChunkArguments
   if (spec().ep > 1) ep_->all_gather(routing.own.counts, routing.counts, s.experts, Element::i32);
   const Exchange& exchange = exchanges_[routing.counts] = exchange_of(routing);
   if (spec().ep > 1) {
-    ep_->all_to_all(routing.own.weights, exchange.to, routing.weights, exchange.from,
+    ep_->all_to_all(routing.own.weights, exchange.to, routing.weights, by_expert(exchange.from),
                     Number<Wide<T>>::kElement);
   }
   const T* const routed = dispatch(in, routing, exchange, args);
@@ -178,8 +184,8 @@ void Chunk<T>::experts_backward(int layer, const ChunkArguments<T>& args,
                          up_gradient, exchange.rows, s.expert_ffn);
   const Wide<T>* weight_gradients = work.weight_gradients;
   if (spec().ep > 1) {
-    ep_->all_to_all(work.weight_gradients, exchange.from, work.sent_weight_gradients, exchange.to,
-                    Number<Wide<T>>::kElement);
+    ep_->all_to_all(work.weight_gradients, by_expert(exchange.from), work.sent_weight_gradients,
+                    exchange.to, Number<Wide<T>>::kElement);
     weight_gradients = work.sent_weight_gradients;
   }
   T* const logits_gradient = now ? work.router_gradient : later.logits_gradient;

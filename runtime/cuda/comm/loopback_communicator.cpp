@@ -165,16 +165,18 @@ std::string LoopbackGroup::waiting(int member) {
 
 void LoopbackGroup::enqueue_all_to_all(int member) {
   const std::int64_t width = bytes_of(place(member).call.element);
+  const auto each = static_cast<std::size_t>(place(member).call.other);
   for (int from = 0; from < size(); ++from) {
-    for (int to = 0; to < size(); ++to) {
-      const std::int64_t count = place(from).parts.to[static_cast<std::size_t>(to)];
-      if (count == 0) continue;
-      const std::int64_t from_at = PartCounts::before(place(from).parts.to, to) * width;
-      const std::int64_t to_at = PartCounts::before(place(to).parts.from, from) * width;
-      check(cudaMemcpyAsync(static_cast<std::byte*>(place(to).out) + to_at,
-                            static_cast<const std::byte*>(place(from).in) + from_at,
-                            static_cast<std::size_t>(count * width), cudaMemcpyDeviceToDevice,
-                            stream(member)),
+    const PartCounts& sender = place(from).parts;
+    for (std::size_t part = 0; part < sender.to.size(); ++part) {
+      if (sender.to[part] == 0) continue;
+      const auto to = static_cast<int>(part / each);
+      const std::size_t got = static_cast<std::size_t>(from) * each + part % each;
+      check(cudaMemcpyAsync(
+                static_cast<std::byte*>(place(to).out) + place(to).parts.from_first[got] * width,
+                static_cast<const std::byte*>(place(from).in) + sender.to_first[part] * width,
+                static_cast<std::size_t>(sender.to[part] * width), cudaMemcpyDeviceToDevice,
+                stream(member)),
             "copy within the GPU");
     }
   }

@@ -67,26 +67,25 @@ class Nccl::End final : public CallCommunicator {
   Stream stream_;
 };
 
-/// NCCL has it as a group of messages, which run concurrently; those of no elements are left out on
-/// both sides.
+/// NCCL has it as a group of messages, which run concurrently; those between two ranks match in
+/// their order, and those of no elements are left out on both sides.
 ncclResult_t Nccl::End::all_to_all(const Call& call, const void* in, void* out,
                                    const PartCounts& parts, ncclComm_t comm) const {
   const ncclDataType_t type = type_of(call.element);
   const std::int64_t width = bytes_of(call.element);
   ncclResult_t result = ncclGroupStart();
-  const auto* from = static_cast<const std::byte*>(in);
-  auto* to = static_cast<std::byte*>(out);
-  for (int member = 0; member < size() && !is_error(result); ++member) {
-    const std::int64_t sent = parts.to[static_cast<std::size_t>(member)];
-    const std::int64_t got = parts.from[static_cast<std::size_t>(member)];
+  for (std::size_t part = 0; part < parts.to.size() && !is_error(result); ++part) {
+    const int member = static_cast<int>(part) / call.other;
+    const auto sent = static_cast<std::size_t>(parts.to[part]);
+    const auto got = static_cast<std::size_t>(parts.from[part]);
     if (sent > 0) {
-      result = ncclSend(from, static_cast<std::size_t>(sent), type, member, comm, stream_);
+      const auto* const from = static_cast<const std::byte*>(in) + parts.to_first[part] * width;
+      result = ncclSend(from, sent, type, member, comm, stream_);
     }
     if (got > 0 && !is_error(result)) {
-      result = ncclRecv(to, static_cast<std::size_t>(got), type, member, comm, stream_);
+      auto* const to = static_cast<std::byte*>(out) + parts.from_first[part] * width;
+      result = ncclRecv(to, got, type, member, comm, stream_);
     }
-    from += sent * width;
-    to += got * width;
   }
   const ncclResult_t ended = ncclGroupEnd();
   return is_error(result) ? result : ended;
@@ -94,7 +93,7 @@ ncclResult_t Nccl::End::all_to_all(const Call& call, const void* in, void* out,
 
 void Nccl::End::carry_out(const Call& call, const void* in, void* out, const PartCounts& parts) {
   const bool empty = call.operation == Operation::all_to_all
-                         ? call.count == 0 && PartCounts::before(parts.from, size()) == 0
+                         ? parts.empty()
                          : call.count == 0 && call.operation != Operation::barrier;
   if (empty) return;
   const auto count = static_cast<std::size_t>(call.count);

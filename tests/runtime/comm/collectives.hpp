@@ -68,11 +68,12 @@ class HostOperands final : public Operands {
 /// Between which members messages travel: all, or the first and each other (a star).
 enum class MessagesOf { all, first };
 
-/// Elements that a member sends to another in the second all_to_all: parts of other sizes, and
-/// none.
-inline std::int64_t uneven_part(std::int64_t count, int from, int to) {
-  return (2 * from + to) % 3 * count / 2;
+/// Elements that a member sends to another in the second all_to_all, and as part `part` in those of
+/// several parts: parts of other sizes, and none.
+inline std::int64_t uneven_part(std::int64_t count, int from, int to, int part = 0) {
+  return (2 * from + to + part) % 3 * count / 2;
 }
+constexpr int kPartsOfEach = 3;
 
 /// Keeps a member's memory after each operation, in order. Over 60 lines because every operation
 /// has its own case.
@@ -122,6 +123,25 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
     std::byte* out = empty(arrived * bytes_of(element));
     std::byte* in = own(sent);
     comm.all_to_all(in, to, out, from, element);
+    operands.spoil(in, sent * bytes_of(element));
+    operands.keep(out, arrived * bytes_of(element));
+  }
+  for (const bool sent_by_part : {false, true}) {
+    std::vector<std::int64_t> to;
+    std::vector<std::int64_t> from;
+    for (int i = 0; i < n * kPartsOfEach; ++i) {
+      const int other = i / kPartsOfEach;
+      to.push_back(uneven_part(count, comm.rank(), other, i % kPartsOfEach));
+      from.push_back(uneven_part(count, other, comm.rank(), i % kPartsOfEach));
+    }
+    const std::int64_t sent = std::accumulate(to.begin(), to.end(), std::int64_t{0});
+    const std::int64_t arrived = std::accumulate(from.begin(), from.end(), std::int64_t{0});
+    std::byte* out = empty(arrived * bytes_of(element));
+    std::byte* in = own(sent);
+    const auto order = [](bool by_part) {
+      return by_part ? PartOrder::by_part : PartOrder::by_member;
+    };
+    comm.all_to_all(in, {to, order(sent_by_part)}, out, {from, order(!sent_by_part)}, element);
     operands.spoil(in, sent * bytes_of(element));
     operands.keep(out, arrived * bytes_of(element));
   }

@@ -97,6 +97,26 @@ Raw expected(int rank, int n, std::int64_t count, Element element, std::uint64_t
       keep({in.begin() + bytes(before), in.begin() + bytes(before + part(rank))});
     }
   }
+  for (const bool sent_by_part : {false, true}) {
+    for (int i = 0; i < n * kPartsOfEach; ++i) {
+      const int from = sent_by_part ? i / kPartsOfEach : i % n;
+      const int part = sent_by_part ? i % kPartsOfEach : i / n;
+      std::int64_t before = 0;
+      std::int64_t sent = 0;
+      for (int to = 0; to < n; ++to) {
+        for (int p = 0; p < kPartsOfEach; ++p) {
+          const std::int64_t more = uneven_part(count, from, to, p);
+          const bool first = sent_by_part ? std::pair(p, to) < std::pair(part, rank)
+                                          : std::pair(to, p) < std::pair(rank, part);
+          before += first ? more : 0;
+          sent += more;
+        }
+      }
+      const Raw in = numbers_of(from, sent, element, seed);
+      const std::int64_t own = uneven_part(count, from, rank, part);
+      keep({in.begin() + bytes(before), in.begin() + bytes(before + own)});
+    }
+  }
   for (int root = 0; root < n; ++root) keep(of(root));
   if (n > 1) keep(of((rank + n - 1) % n));
   for (int from = 1; from < n && rank == 0; ++from) keep(of(from));
@@ -227,6 +247,12 @@ TEST_CASE("members that make mismatched calls get an error with both calls and t
     CHECK(reported(directed, exchange({1, 2, 3}, {1, 2, 3}),
                    exchange({2, 2, 3}, {2, 2, 3}, Element::f64)) ==
           who + "all_to_all of 6 f32, rank 6 all_to_all of 7 f64");
+    CHECK(reported(directed, exchange({1, 2, 3, 4, 5, 6}, {0, 0, 0, 1, 0, 0}),
+                   exchange({0, 2, 0, 0, 0, 0}, {3, 4, 0, 0, 0, 0})) ==
+          parts + "6 sends 2 to rank 4, which expects 1");
+    CHECK(reported(directed, exchange({1, 2, 3}, {1, 2, 3}),
+                   exchange({1, 2, 3, 1, 2, 3}, {1, 2, 3, 1, 2, 3})) ==
+          who + "all_to_all of 6 f32, rank 6 all_to_all of 12 f32, 2 parts a member");
     CHECK(reported(directed, exchange({1, 2, 3}, {1, 2, 3}), reduce(6, Element::f32, sum)) ==
           who + "all_to_all of 6 f32, rank 6 all_reduce of 6 f32");
     CHECK(reported(directed, send(8, 1), receive(7, 0)) ==

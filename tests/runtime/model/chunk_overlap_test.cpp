@@ -65,7 +65,7 @@ class LateCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
     on_.later("AG", [=, this] { to_.all_gather(in, out, count, element); });
   }
-  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
+  void all_to_all(const void*, const ExchangeParts&, void*, const ExchangeParts&,
                   Element) override {
     FAIL("not called");
   }

@@ -126,9 +126,10 @@ class NotingCommunicator final : public Communicator {
     noted_ += "AG" + std::to_string(count * size()) + " ";
     to_.all_gather(in, out, count, element);
   }
-  void all_to_all(const void* in, std::span<const std::int64_t> to, void* out,
-                  std::span<const std::int64_t> from, Element element) override {
-    noted_ += "AA" + std::to_string(std::accumulate(to.begin(), to.end(), std::int64_t{0})) + " ";
+  void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
+                  Element element) override {
+    const std::int64_t sent = std::accumulate(to.counts.begin(), to.counts.end(), std::int64_t{0});
+    noted_ += "AA" + std::to_string(sent) + " ";
     to_.all_to_all(in, to, out, from, element);
   }
   void broadcast(void*, std::int64_t, Element, int) override { FAIL("not called"); }
