@@ -16,17 +16,19 @@ W sigmoid(W z) {
   return 1 / (1 + std::exp(-z));
 }
 
-/// What a row chooses by; logits order experts as a softmax of them does.
+/// What a row chooses by; logits order experts as a softmax of them does. NaN is the largest, so
+/// that it is chosen and seen in the loss.
 template <class T>
 void scores_of(const Router& r, const T* logits, const T* bias, Wide<T>* scores) {
   for (int e = 0; e < r.experts; ++e) {
     const Wide<T> z(logits[e]);
-    scores[e] = (r.score == RouterScore::sigmoid ? sigmoid(z) : z) +
-                (bias != nullptr ? Wide<T>(bias[e]) : 0);
+    const Wide<T> score = (r.score == RouterScore::sigmoid ? sigmoid(z) : z) +
+                          (bias != nullptr ? Wide<T>(bias[e]) : 0);
+    scores[e] = std::isnan(score) ? std::numeric_limits<Wide<T>>::infinity() : score;
   }
 }
 
-/// What a group is compared by; NaN counts for nothing.
+/// What a group is compared by.
 template <class W>
 W score_of_group(const Router& r, const W* scores) {
   const int size = r.experts / r.groups;

@@ -70,6 +70,8 @@ __device__ __forceinline__ float reciprocal(float x) {
 #endif
 }
 
+__device__ __forceinline__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
+
 /// T per 16-byte access of a thread.
 template <class T>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(T));

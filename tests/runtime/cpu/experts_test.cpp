@@ -197,12 +197,20 @@ TEST_CASE("rows of NaN are routed to experts that exist, each once, with weights
     std::vector<float> logits(10, static_cast<float>(kNaN));
     logits[7] = 1;
     const RoutedRows<float> out = routed(r, logits);
-    CHECK(out.experts == std::vector<std::int32_t>{0, 1, 2, 0, 1, 2});
+    CHECK(out.experts == std::vector<std::int32_t>{0, 1, 2, 0, 1, 3});
     for (const double weight : weights_of(out)) CHECK(std::isnan(weight));
     const Router grouped{1, 6, 2, true, 1, score, 3, 2};
     const RoutedRows<float> first = routed(grouped, std::vector<float>(6, logits.front()));
     CHECK(first.experts == std::vector<std::int32_t>{0, 1});
   }
+}
+
+TEST_CASE("an expert whose score is NaN is chosen, so that the NaN reaches the loss") {
+  const auto nan = static_cast<float>(kNaN);
+  const RoutedRows<float> alone = routed<float>(Router{1, 5, 2, true, 1}, {1, 5, 2, nan, 4});
+  CHECK(alone.experts == std::vector<std::int32_t>{3, 1});
+  const Router grouped{1, 6, 2, true, 1, RouterScore::sigmoid, 3, 1};
+  CHECK(routed<float>(grouped, {9, 9, 1, 2, nan, 1}).experts == std::vector<std::int32_t>{4, 5});
 }
 
 namespace {

@@ -94,7 +94,8 @@ TEST_CASE("CUDA routers agree with the CPU's, for ties and NaN too") {
        {Router{1, 1, 1, true, 1}, Router{5, 4, 1, false, 1}, Router{33, 8, 2, true, 1},
         Router{300, 17, 5, false, 2.5}, Router{5, 4, 1, false, 2, RouterScore::sigmoid},
         Router{300, 12, 4, true, 2.5, RouterScore::sigmoid},
-        Router{40, 32, 4, true, 2.5, RouterScore::sigmoid, 8, 4},
+        Router{40, 32, 4, true, 2.5, RouterScore::sigmoid, 8, 4}, Router{9, 70, 40, false, 1},
+        Router{9, 128, 3, true, 1, RouterScore::sigmoid, 64, 5},
         Router{40, 12, 3, false, 16, RouterScore::softmax, 4, 2, 1}}) {
     check_router<float>(r);
     check_router<Bfloat16>(r);
