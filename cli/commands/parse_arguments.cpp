@@ -112,6 +112,44 @@ Result<Parsed> run_cli11(int argc, const char* const* argv) {
   return parsed;
 }
 
+/// What Megatron-LM, DeepSpeed, transformers and people call our flags, where the spelling alone
+/// does not tell; without dashes.
+struct CalledElsewhere {
+  std::string_view flag;
+  std::vector<std::string_view> names;
+};
+const std::vector<CalledElsewhere>& called_elsewhere() {
+  static const std::vector<CalledElsewhere> kAll = {
+      {"seq",
+       {"sequence", "sequence-length", "seq-length", "seqlen", "max-seq-len", "max-seq-length",
+        "max-length", "context", "context-length", "ctx"}},
+      {"global-batch",
+       {"batch", "batch-size", "global-batch-size", "train-batch-size", "gbs", "bs"}},
+      {"microbatch",
+       {"mbs", "train-micro-batch-size-per-gpu", "per-device-train-batch-size",
+        "gradient-accumulation-steps", "accumulation", "ga"}},
+      {"gpus", {"nodes", "num-nodes", "nnodes", "num-gpus", "ngpus", "world-size", "n-gpus"}},
+      {"cluster", {"hardware", "topology", "node", "machine"}},
+      {"model", {"config", "hf", "hf-config", "model-config"}},
+      {"precision", {"dtype", "fp8", "bf16", "fp16", "fp32", "mxfp8", "nvfp4"}},
+      {"tp", {"tensor-model-parallel-size", "tensor-parallel-size", "tensor-parallel", "tensor"}},
+      {"pp",
+       {"pipeline-model-parallel-size", "pipeline-parallel-size", "pipeline-parallel", "pipeline"}},
+      {"vpp", {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"}},
+      {"cp", {"context-parallel-size", "context-parallel", "ulysses", "ulysses-size"}},
+      {"ep", {"expert-model-parallel-size", "expert-parallel-size", "expert-parallel", "ep-size"}},
+      {"etp", {"expert-tensor-parallel-size", "expert-tensor-parallel"}},
+      {"dp", {"data-parallel-size", "data-parallel", "dp-size"}},
+      {"zero", {"fsdp", "zero-stage", "use-distributed-optimizer", "distributed-optimizer"}},
+      {"recompute",
+       {"recomputation", "recompute-granularity", "activation-checkpointing",
+        "gradient-checkpointing", "checkpointing", "checkpoint-activations"}},
+      {"offload", {"cpu-offload", "optimizer-cpu-offload"}},
+      {"max-memory", {"memory"}},
+  };
+  return kAll;
+}
+
 Error unknown_flag(const std::string& text) {
   std::vector<std::string> known;
   std::map<std::string, std::string, std::less<>> named;  // an alias is not offered: its flag is
@@ -124,7 +162,13 @@ Error unknown_flag(const std::string& text) {
   }
   std::string stem = text.substr(0, text.find('='));
   stem = dashed(stem.substr(std::min(stem.find_first_not_of('-'), stem.size())));
-  std::string nearest = nearest_name(stem, known);
+  std::ranges::replace(stem, '_', '-');
+  std::string nearest;
+  for (const CalledElsewhere& each : called_elsewhere()) {
+    if (std::ranges::count(each.names, std::string_view(stem).substr(2)) > 0)
+      nearest = dashed(each.flag);
+  }
+  if (nearest.empty()) nearest = nearest_name(stem, known);
   if (const auto at = named.find(nearest); at != named.end()) nearest = at->second;
   std::string hint =
       nearest.empty() ? "`plan --help` lists them" : fmt::format("did you mean '{}'?", nearest);
@@ -188,12 +232,17 @@ Status check_words(const Command& command, const std::vector<std::string>& words
   return Done{};
 }
 
-std::string commands_taking(const Flag& flag) {
+/// Where a flag belongs, for one that the command does not take.
+std::string place_of(const Flag& flag, const Command& command) {
   std::vector<std::string_view> names;
-  for (const Command& command : commands()) {
-    if (takes(command, flag)) names.push_back(command.name);
+  for (const Command& each : commands()) {
+    if (takes(each, flag)) names.push_back(each.name);
   }
-  return fmt::format("it belongs to plan {}", fmt::join(names, ", plan "));
+  std::string place = fmt::format("it belongs to plan {}", fmt::join(names, ", plan "));
+  if (flag.name == "gpu" && takes(command, *find_flag("cluster"))) {
+    place += "; a cluster names its GPUs: --cluster NAME (plan topo list)";
+  }
+  return place;
 }
 
 Status collect_values(const Parsed& parsed, Arguments& arguments) {
@@ -236,7 +285,7 @@ Status check_flags(const Arguments& arguments) {
     if (takes(*arguments.command, flag)) continue;
     return input_error(dashed(name),
                        fmt::format("plan {} does not take it", arguments.command->name), "",
-                       commands_taking(flag));
+                       place_of(flag, *arguments.command));
   }
   return Done{};
 }

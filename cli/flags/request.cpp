@@ -42,10 +42,6 @@ Result<ModelReading> model_of(const Settings& settings) {
     return input_error("--model", "no model given", "a name or a file",
                        "for example: plan --model 7b --gpus 64; `plan models` lists the names");
   }
-  if (looks_like_path(setting->value)) {
-    const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
-    if (!there) return there.error();
-  }
   const Result<ModelReading> reading = read_model(setting->value);
   if (!reading) return at(*setting, reading.error());
   return reading;

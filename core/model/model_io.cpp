@@ -41,15 +41,43 @@ const std::vector<ModelFile>& catalog() {
   return models;
 }
 
+/// The name of a tuned model without what tells it from the one that it was made of, with the same
+/// shapes: "qwen/qwen3-235b-a22b" of "Qwen/Qwen3-235B-A22B-Instruct-2507".
+std::string stem_of(std::string_view name) {
+  std::string stem = lower_case(name);
+  const auto dated = [](const std::string& text) {
+    constexpr std::size_t kDigits = 4;
+    return text.size() > kDigits && text[text.size() - kDigits - 1] == '-' &&
+           text.find_first_not_of("0123456789", text.size() - kDigits) == std::string::npos;
+  };
+  for (bool shorter = true; shorter;) {
+    std::size_t cut = dated(stem) ? 5 : 0;
+    for (const std::string_view suffix :
+         {"-base", "-chat", "-hf", "-instruct", "-it", "-pt", "-thinking"}) {
+      if (stem.ends_with(suffix)) cut = suffix.size();
+    }
+    stem.resize(stem.size() - cut);
+    shorter = cut > 0;
+  }
+  return stem;
+}
+
+/// By its name or an alias; else by their stems, and where no organisation is given without that of
+/// an alias.
 const ModelSpec* find_in_catalog(std::string_view name) {
   const std::string wanted = lower_case(name);
+  const std::string stem = stem_of(name);
+  const ModelSpec* like = nullptr;
   for (const ModelFile& file : catalog()) {
-    if (file.model.name == wanted) return &file.model;
-    if (std::find(file.aliases.begin(), file.aliases.end(), wanted) != file.aliases.end()) {
-      return &file.model;
+    std::vector<std::string> names = file.aliases;
+    names.push_back(file.model.name);
+    for (const std::string& each : names) {
+      if (each == wanted) return &file.model;
+      const std::string known = stem_of(each);
+      if (known == stem || known.substr(known.find('/') + 1) == stem) like = &file.model;
     }
   }
-  return nullptr;
+  return like;
 }
 
 Error unknown_model(std::string_view name) {
@@ -62,7 +90,7 @@ Error unknown_model(std::string_view name) {
   if (hint.empty()) hint = "plan models lists them";
   return input_error("--model", "unknown model " + in_quotes(name),
                      "a name from the catalog, or a path to a config.json or model file",
-                     std::move(hint));
+                     std::move(hint) + "; of a model of the Hub, its config.json is enough");
 }
 
 /// The model's name is the file's stem; for "config.json" it is the name of the folder.
@@ -111,12 +139,16 @@ Result<ModelSpec> load_model(std::string_view name_or_path) {
 }
 
 Result<ModelReading> read_model(std::string_view name_or_path) {
-  if (const ModelSpec* known = find_in_catalog(name_or_path)) return ModelReading{*known, {}};
   std::string path(name_or_path);
   std::error_code ignored;
   const bool exists = fs::exists(path, ignored);
-  const bool looks_like_path =
-      path.find('/') != std::string::npos || lower_case(path).ends_with(".json");
+  const bool in_folder = path.find('/') != std::string::npos;
+  if (!exists || !in_folder) {
+    if (const ModelSpec* known = find_in_catalog(name_or_path)) return ModelReading{*known, {}};
+  }
+  // The Hub's names look like "organisation/model".
+  const bool looks_like_path = lower_case(path).ends_with(".json") || path.starts_with('.') ||
+                               path.starts_with('/') || std::ranges::count(path, '/') > 1;
   if (!exists && !looks_like_path) return unknown_model(name_or_path);
   // A downloaded model is a folder with a config.json in it.
   const std::string inside = (fs::path(path) / "config.json").string();

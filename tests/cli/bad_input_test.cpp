@@ -30,6 +30,15 @@ void check(const std::vector<Case>& cases, int exit_code) {
 
 TEST_CASE("misspelt names get the nearest known one") {
   check({{"--gpsu 8", {"unknown flag '--gpsu'", "did you mean '--gpus'?"}},
+         {"--tensor-model-parallel-size 2", {"unknown flag", "did you mean '--tp'?"}},
+         {"--seq_length 4096", {"unknown flag '--seq_length'", "did you mean '--seq'?"}},
+         {"--sequence 4096", {"did you mean '--seq'?"}},
+         {"--batch-size=512", {"did you mean '--global-batch'?"}},
+         {"--gradient-accumulation-steps 8", {"did you mean '--microbatch'?"}},
+         {"--nodes 8", {"did you mean '--gpus'?"}},
+         {"--fp8", {"did you mean '--precision'?"}},
+         {"--config config.json", {"did you mean '--model'?"}},
+         {"--gpu h100", {"plan search does not take it", "--cluster NAME (plan topo list)"}},
          {"run plan.json --learn-rate 1e-3", {"unknown flag", "did you mean '--learning-rate'?"}},
          {"--model 7b --micro-batch 1", {"did you mean '--microbatch'?"}},
          {"--model 7b --shard-grup 2", {"did you mean '--zero-group-size'?"}},

@@ -39,6 +39,16 @@ double step(const Json& answer) { return answer.at("time").at("step_seconds").ge
 
 }  // namespace
 
+TEST_CASE("the Hub's name of a model of the catalog is planned, any other is an unknown model") {
+  const Sandbox sandbox;
+  const ProcessResult known = sandbox.plan("--model Qwen/Qwen3-8B-Base --gpus 8 --json");
+  REQUIRE(known.exit_code == 0);
+  CHECK(Json::parse(known.out).at("request").at("model") == "qwen3-8b");
+  const ProcessResult other = sandbox.plan("--model Qwen/Qwen-Huge --gpus 8");
+  CHECK(other.exit_code == 2);
+  CHECK(other.err.find("unknown model 'Qwen/Qwen-Huge'") != std::string::npos);
+}
+
 TEST_CASE("multi-token prediction is priced where the framework trains it, and said either way") {
   const Sandbox sandbox;
   const Json with = published("glm-4.5-air");

@@ -46,42 +46,6 @@ Error error_of_change(const std::string& key, const Json& value) {
 
 }  // namespace
 
-TEST_CASE("every catalog model and alias loads, and every name is unique") {
-  std::set<std::string> names;
-  for (const CatalogModel& entry : model_catalog()) {
-    CHECK(names.insert(entry.name).second);
-    REQUIRE(load_model(entry.name).ok());
-    for (const std::string& alias : entry.aliases) {
-      INFO(alias);
-      CHECK(names.insert(alias).second);
-      CHECK(load_model(alias).value().name == entry.name);
-    }
-  }
-  CHECK(names.size() > 100);
-}
-
-TEST_CASE("short sizes are aliases of the usual model of that size") {
-  const std::pair<const char*, const char*> expected[] = {
-      {"7b", "llama2-7b"},
-      {"13b", "llama2-13b"},
-      {"70b", "llama2-70b"},
-      {"30b", "llama-30b"},
-      {"65b", "llama-65b"},
-      {"8b", "llama3-8b"},
-      {"1b", "llama3.2-1b"},
-      {"3b", "llama3.2-3b"},
-      {"405b", "llama3.1-405b"},
-      {"175b", "gpt3-175b"},
-      {"llama3-405b", "llama3.1-405b"},
-      {"1t", "megatron-1t"},
-      {"7B", "llama2-7b"},
-      {"meta-llama/Llama-2-7b-hf", "llama2-7b"}};
-  for (const auto& [alias, name] : expected) {
-    INFO(alias);
-    CHECK(load_model(alias).value().name == name);
-  }
-}
-
 TEST_CASE("every catalog model is unchanged after writing and reading") {
   for (const CatalogModel& entry : model_catalog()) {
     const ModelSpec model = *load_model(entry.name);
@@ -235,15 +199,6 @@ TEST_CASE("a short model file takes the defaults of a Llama block") {
   CHECK(model->head_dim == 16);
   CHECK(model->gated_mlp);
   CHECK(model->normalization == Normalization::rms_norm);
-}
-
-TEST_CASE("the error for an unknown model name suggests the nearest") {
-  const Error error = error_of(load_model("lama2-7b"));
-  CHECK(error.kind == Error::Kind::input);
-  CHECK(mentions(error, "unknown model 'lama2-7b'"));
-  CHECK(mentions(error, "did you mean 'llama2-7b'?"));
-  CHECK_FALSE(mentions(error_of(load_model("completely-unknown-thing")), "did you mean"));
-  CHECK_FALSE(load_model("").ok());
 }
 
 TEST_CASE("a nonexistent path is a missing file, not an unknown name") {

@@ -66,6 +66,10 @@ constexpr Published kPublished[] = {
     {"gemma2-9b", 9'241'705'984},
     {"gemma2-27b", 27'227'128'320},
     {"gemma3-1b", 999'885'952},
+    // Totals of the Hub's files less the encoder of images (SigLIP) and its projection.
+    {"gemma3-4b", 3'880'263'168},
+    {"gemma3-12b", 11'766'034'176},
+    {"gemma3-27b", 27'009'346'304},
     {"phi-1.5", 1'418'270'720},
     {"phi-2", 2'779'683'840},
     {"phi-3-mini", 3'821'079'552},
@@ -78,6 +82,7 @@ constexpr Published kPublished[] = {
     {"qwen2-57b-a14b", 57'408'658'944},
     {"qwen3-30b-a3b", 30'532'122'624},
     {"qwen3-235b-a22b", 235'093'634'560},
+    {"qwen3-coder-480b-a35b", 480'154'875'392},
     {"deepseek-v2-lite", 15'706'484'224},
     {"deepseek-v2", 235'741'434'880},
     {"deepseek-v3",

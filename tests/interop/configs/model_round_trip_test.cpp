@@ -131,11 +131,11 @@ TEST_CASE("Megatron-LM expresses most models of the catalog") {
   // Parallel blocks, second norms, GELU gates, ALiBi, ReLU, norms over all heads, chunks, LongRoPE
   // …, and state spaces in layers of two parts.
   const std::set<std::string> others = {
-      "bloom-176b",      "bloom-7b1",          "falcon-180b", "gemma-2b",  "gemma-7b",
-      "gemma2-27b",      "gemma2-2b",          "gemma2-9b",   "gemma3-1b", "glm-130b",
-      "llama4-maverick", "llama4-scout",       "minimax-m2",  "olmo3-32b", "olmo3-7b",
-      "olmoe-7b",        "opt-175b",           "phi-1.5",     "phi-2",     "kimi-k2",
-      "deepseek-v2",     "granite-4.0-h-small"};
+      "bloom-176b", "bloom-7b1",  "falcon-180b", "gemma-2b",        "gemma-7b",
+      "gemma2-27b", "gemma2-2b",  "gemma2-9b",   "gemma3-1b",       "gemma3-4b",
+      "gemma3-12b", "gemma3-27b", "glm-130b",    "llama4-maverick", "llama4-scout",
+      "minimax-m2", "olmo3-32b",  "olmo3-7b",    "olmoe-7b",        "opt-175b",
+      "phi-1.5",    "phi-2",      "kimi-k2",     "deepseek-v2",     "granite-4.0-h-small"};
   const ConfigFormat& format = format_named("megatron-lm");
   for (const CatalogModel& each : model_catalog()) {
     const ExportedConfig exported =
