@@ -97,6 +97,7 @@ standins::Counts counts_of_steps(int steps, std::int64_t global_batch) {
 }
 
 TEST_CASE("steps allocate nothing on the device, and no call of a step blocks the host") {
+  counts_of_steps(1, 4);  // chooses algorithms, for as long as the clock says
   const standins::Counts few = counts_of_steps(3, 4);
   const standins::Counts more = counts_of_steps(6, 4);
   CHECK(few.taken > 0);
@@ -104,6 +105,40 @@ TEST_CASE("steps allocate nothing on the device, and no call of a step blocks th
   CHECK(more.waits == few.waits);
   // The same for twice as many microbatches.
   CHECK(counts_of_steps(6, 8).waits == counts_of_steps(3, 8).waits);
+}
+
+/// The products of one of two ranks' steps, without graphs.
+int products_of_step(const ModelSpec& model, int ep) {
+  TrainedCase c;
+  c.model = model;
+  c.plan = plan_for(c.model, 1, 1, 2);
+  c.plan.ep = ep;
+  c.global_batch = 2;
+  c.sequence = 64;
+  standins::Settings machine;
+  machine.devices = 2;
+  setenv("ECHELON_CUDA_GRAPHS", "never", 1);
+  const auto products = [&](int steps) {
+    c.steps = steps;
+    standins::start(machine);
+    train<Bfloat16>(c, open_gpus);
+    return standins::product_counts().runs;
+  };
+  products(1);  // chooses algorithms, for as long as the clock says
+  const int of_a_step = products(2) - products(1);
+  unsetenv("ECHELON_CUDA_GRAPHS");
+  standins::check_nothing_left();
+  return of_a_step;
+}
+
+TEST_CASE("ranks that share experts multiply all rows of an expert at once") {
+  const ModelSpec model = with_wide_heads(small_mixtral(2));
+  // Forward and both gradients of two matrices, in each layer; a rank may have no rows of an
+  // expert.
+  const int of_an_expert = 3 * 2 * model.layers;
+  const int fewer = products_of_step(model, 1) - products_of_step(model, 2);
+  CHECK(fewer <= model.moe.experts * of_an_expert);
+  CHECK(2 * fewer > model.moe.experts * of_an_expert);
 }
 
 }  // namespace
