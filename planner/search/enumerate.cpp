@@ -190,7 +190,8 @@ Dispatcher DegreeEnumerator::fastest_dispatcher(const LayerSharding& sharding,
 /// of it: those dispatchers that no other beats in every pass, beside another or alone. None where
 /// nothing is hidden.
 std::vector<Dispatcher> DegreeEnumerator::overlapped_dispatchers(SearchPoint point) {
-  if (request_.constraints.has<&ParallelPlan::dispatcher>() || point.sharding.ep == 1) {
+  const bool whole = request_.model.moe.experts % point.sharding.ep == 0;  // else add_node refuses
+  if (request_.constraints.has<&ParallelPlan::dispatcher>() || point.sharding.ep == 1 || !whole) {
     return {point.sharding.dispatcher};
   }
   struct Exposed {

@@ -762,6 +762,17 @@ TEST_CASE("constraints that leave nothing are an error that names every reason")
   CHECK(report.error().message().find("32 attention heads") != std::string::npos);
 }
 
+TEST_CASE("experts that do not divide are refused, with the overlap of their exchange too") {
+  PlanRequest r = request_for("qwen1.5-moe-a2.7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::ep>(8);
+  for (const bool overlap : {false, true}) {
+    r.constraints.pin<&ParallelPlan::overlap_ep>(overlap);
+    const Result<SearchOutcome> report = search(r);
+    REQUIRE_FALSE(report.ok());
+    CHECK(report.error().message().find("ep 8 does not divide 60 experts") != std::string::npos);
+  }
+}
+
 TEST_CASE("contradictory constraints are found before the search") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
