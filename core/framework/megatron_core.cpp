@@ -102,6 +102,12 @@ constexpr std::array kMegatronCoreRules = {
         "TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/"
         "context_parallel.py:5057"},
     FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.overlap_tp && p.tp > 1 && !p.sequence_parallel;
+                  },
+                  "overlap of tensor-parallel communication without sequence parallelism",
+                  "Megatron-LM d98e8a64, megatron/training/arguments.py:1442"},
+    FrameworkRule{RulePart::degrees,
                   [](const ModelSpec& m, const ParallelPlan& p) {
                     return p.overlap_shared && m.moe.latent_hidden > 0;
                   },
@@ -411,6 +417,14 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM d98e8a64, docs/user-guide/features/cuda_graph.md; "
                "megatron/core/transformer/transformer_config.py:2824-2852, 3063"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.cuda_graphs != CudaGraphs::full_iteration || p.ep == 1) return {};
+                 return "Megatron-LM core 0.18 or newer, for a CUDA graph of a whole step with "
+                        "ep > 1";
+               },
+               "Megatron-LM core_v0.17.1, megatron/training/arguments.py:1458, and core_v0.18.0, "
+               "which no longer asks for an option of inference"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.cuda_graphs != CudaGraphs::layers || !p.overlap_ep) return {};

@@ -194,6 +194,7 @@ bool is_of_model(const ConfigField& field) {
 bool has_effect(const ConfigField& field, const RunConfig& config) {
   const ModelSpec& model = config.model;
   if (field == plan_part<&ParallelPlan::cp_comm>) return config.plan.cp > 1;
+  if (field == plan_part<&ParallelPlan::overlap_tp>) return config.plan.tp > 1;
   if (field == ConfigField{&ModelSpec::max_positions}) {
     return model.position == PositionEmbedding::learned;
   }

@@ -61,6 +61,12 @@ void write_switch(const ConfigRow& row, const RunConfig& config, ConfigDocument&
   if (text_of(row.field, config) == "true") out.set(row.keys[0], scalar("true"));
 }
 
+/// It refuses the option where no tensor-parallel communication can overlap. Source: Megatron-LM
+/// d98e8a64, megatron/training/arguments.py:1441.
+void write_tp_overlap(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.sequence_parallel) write_switch(row, config, out);
+}
+
 /// Ranks that a run printed, else those that the launcher starts.
 MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
   if (const ConfigEntry* all = reading.find(kWorldSize)) {
@@ -269,7 +275,10 @@ std::vector<ConfigRow> plan_rows() {
           write_cpu_offload, read_cpu_offload),
       computed(plan_part<&P::overlap_dp>, {"overlap-grad-reduce", "overlap-param-gather"},
                write_dp_overlap, read_dp_overlap),
-      choice(plan_part<&P::overlap_tp>, {{"true", {{"tp-comm-overlap", "true"}}}, {"false", {}}}),
+      computed(plan_part<&P::overlap_tp>, {"tp-comm-overlap"}, write_tp_overlap,
+               [](const ConfigRow& row, const ConfigReading& reading) {
+                 return found_or(reading, row.keys[0], "false");
+               }),
       computed(plan_part<&P::overlap_pp>, {"no-overlap-p2p-communication"}, write_pp_overlap,
                read_pp_overlap),
       computed(plan_part<&P::bucket>, {"ddp-bucket-size"}, write_bucket, read_bucket),

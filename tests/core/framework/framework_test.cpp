@@ -302,6 +302,24 @@ TEST_CASE("flash attention begins with Ampere, but for PyTorch's memory-efficien
   CHECK(find_framework("torchtitan")->has_flash_attention(7.0));
 }
 
+TEST_CASE("a CUDA graph of a whole step over experts names the first release that takes it") {
+  const Framework framework = *find_framework("megatron-core");
+  const ModelSpec model = *load_model("mixtral-8x7b");
+  ParallelPlan plan;
+  plan.dp = 8;
+  plan.cuda_graphs = CudaGraphs::full_iteration;
+  const auto asks = [&] {
+    const auto all = remarks(framework, model, plan);
+    return std::ranges::any_of(all, [](const FrameworkRemark& each) {
+      return each.text.find("core 0.18 or newer") != std::string::npos;
+    });
+  };
+  CHECK_FALSE(asks());
+  plan.ep = 8;
+  plan.dispatcher = Dispatcher::hybridep;
+  CHECK(asks());
+}
+
 TEST_CASE("defaults that are not the plan's are named") {
   ModelSpec experts;
   experts.moe.experts = 8;

@@ -106,7 +106,7 @@ std::vector<P> varied_plans() {
   add(degrees(4, 1, 4, 4), [](P& p) { p.schedule = ScheduleKind::zero_bubble_h1; });
   add(degrees(4, 1, 4, 4), [](P& p) { p.rank_order = RankOrder::pp_inside_dp; });
   add(degrees(2, 2, 4, 4), [](P& p) { p.cp_comm = CpComm::all_to_all; });
-  add(degrees(4, 1, 4, 4), [](P& p) { p.overlap_tp = true; });
+  add(degrees(4, 1, 4, 4), [](P& p) { p.overlap_tp = p.sequence_parallel = true; });
   add(degrees(1, 1, 1, 64), [](P& p) { p.overlap_dp = false; });
   add(degrees(1, 1, 1, 64), [](P& p) {
     p.zero = 1;
@@ -246,6 +246,27 @@ TEST_CASE("attention within documents is exported where a format has it, and nam
   CHECK_FALSE(exported_by("nanotron").second);
   CHECK(exported_by("nanotron").first.find("_use_doc_masking: true") != std::string::npos);
   CHECK(exported_by("megatron-bridge").second);
+}
+
+TEST_CASE(
+    "overlap of tensor parallelism is asked for where sequences are parallel, and lost nowhere") {
+  for (const char* name : {"megatron-lm", "deepspeed", "accelerate"}) {
+    const ConfigFormat& format = **find_config_format(name);
+    P plan = degrees(1, 1, 1, 64);
+    plan.overlap_tp = true;
+    const ExportedConfig exported = export_config(format, run_for(format, plan));
+    CAPTURE(exported.text);
+    CHECK(exported.text.find("tp-comm-overlap") == std::string::npos);
+    for (const Inexpressible& lost : exported.lost) {
+      CHECK(lost.field != ConfigField{plan_part<&P::overlap_tp>});
+    }
+  }
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  P split = degrees(4, 1, 1, 16);
+  split.overlap_tp = split.sequence_parallel = true;
+  const ExportedConfig exported = export_config(format, run_for(format, split));
+  CHECK(exported.text.find("--tp-comm-overlap") != std::string::npos);
+  CHECK(exported.lost.empty());
 }
 
 TEST_CASE("a CUDA graph of a whole step is exported with what it asks for") {

@@ -137,6 +137,16 @@ TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism
   CHECK(with(1, 2).find("tensor or pipeline parallelism") != std::string::npos);
 }
 
+TEST_CASE("Megatron-Core overlaps tensor-parallel communication with sequence parallelism alone") {
+  ParallelPlan plan = degrees(4, 1, 1, 1, 1);
+  plan.overlap_tp = true;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+  plan.sequence_parallel = false;
+  CHECK(refused("7b", "megatron-core", plan).find("arguments.py:1442") != std::string::npos);
+  plan.tp = 1;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+}
+
 TEST_CASE("Megatron-Core overlaps the experts' exchange in GPT models alone") {
   const auto with = [](const char* model, int modules = 0) {
     PlanRequest r = request_for(model, "dgx-h100", 64);
