@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.hpp"
+#include "core/model/model.hpp"
 
 namespace echelon {
 
@@ -36,6 +37,8 @@ struct MeasuredRun {
   std::string row_id, source, publisher, grade, status, framework, framework_detail, date, task,
       notes, locator, group;
   std::string model, attention, attention_detail;
+  /// The model of a log or a flag, where it has what no column says: it takes the columns' place.
+  std::optional<ModelSpec> whole_model;
   WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
   WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;
   WholeCell first_dense_layers;

@@ -134,6 +134,12 @@ Result<ModelSpec> RunModels::model_of(const MeasuredRun& row, const Software& so
 
 Result<ModelSpec> RunModels::layers_of(const MeasuredRun& row, const Software& software,
                                        std::vector<std::string>& inferred) {
+  if (row.whole_model) {
+    ModelSpec model = *row.whole_model;
+    model.vocab = count_or(row.vocab, model.vocab);
+    model.max_positions = count_or(row.seq, model.max_positions);
+    return model;
+  }
   if (row.attention != "mla" && row.attention != "other") {
     return model_by_shapes(row, software, inferred);
   }

@@ -17,8 +17,8 @@ class RunModels {
  public:
   /// From the columns; blanks that the defaults of the software fill are reported in `inferred`.
   /// Latent and windowed attention have widths no column gives: those come from the catalog's model
-  /// with the same layers, hidden, heads, key-value heads and experts. The error's `found` says why
-  /// there is no model.
+  /// with the same layers, hidden, heads, key-value heads and experts, unless the row has its
+  /// whole_model. The error's `found` says why there is no model.
   [[nodiscard]] Result<ModelSpec> model_of(const MeasuredRun& row, const Software& software,
                                            std::vector<std::string>& inferred);
 

@@ -10,7 +10,6 @@ namespace echelon {
 
 namespace {
 
-constexpr std::string_view kBegin = "- arguments -";
 constexpr std::string_view kEnd = "- end of arguments -";
 /// Dots fill the key up to so many characters; longer keys have none.
 /// Source: Megatron-LM core_v0.4.0 and core_v0.16.1, megatron/training/arguments.py, _print_args.
@@ -109,24 +108,28 @@ bool has_argument_dump(std::string_view text) {
   return found == kFewest;
 }
 
+void ArgumentDump::take(std::string_view line, int number) {
+  if (line.find(kEnd) != std::string_view::npos) {
+    ended_ = true;
+  } else if (line.find(kArgumentsBegin) != std::string_view::npos) {
+    if (ended_) document_.entries.clear();  // the arguments of a restart
+    ended_ = false;
+  } else if (!ended_ && document_.entries.size() <= kMostConfigValues) {
+    if (const auto argument = argument_in(line)) add_argument(*argument, number, document_);
+  }
+}
+
 Result<ConfigDocument> read_argument_dump(std::string_view text, std::string_view where) {
-  ConfigDocument document{std::string(where), {}};
-  bool ended = false;
+  ArgumentDump dump;
   for (int line = 1; !text.empty(); ++line) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view content = text.substr(0, end);
+    dump.take(text.substr(0, end), line);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (content.find(kEnd) != std::string_view::npos) {
-      ended = true;
-    } else if (content.find(kBegin) != std::string_view::npos) {
-      if (ended) document.entries.clear();  // the arguments of a restart
-      ended = false;
-    } else if (const auto argument = argument_in(content); argument && !ended) {
-      add_argument(*argument, line, document);
-    }
-    if (document.entries.size() > kMostConfigValues) {
-      return input_error(document.name, "very many arguments", "those of one run");
-    }
+  }
+  ConfigDocument document = dump.document();
+  document.name = where;
+  if (document.entries.size() > kMostConfigValues) {
+    return input_error(document.name, "very many arguments", "those of one run");
   }
   return document;
 }

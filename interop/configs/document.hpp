@@ -80,8 +80,20 @@ inline constexpr std::size_t kMostConfigValues = 100'000;
 [[nodiscard]] Result<ConfigDocument> read_script(std::string_view text, std::string_view where);
 /// Whether the text has arguments as Megatron-LM prints them: "  key ....... value".
 [[nodiscard]] bool has_argument_dump(std::string_view text);
-/// Of such a text, alone or at the beginning of a log: the last arguments printed, as options.
-/// What is None or False counts as not given.
+/// The arguments of such lines as options; those of a restart replace them. What is None or False
+/// counts as not given, and what comes after kMostConfigValues is left out.
+class ArgumentDump {
+ public:
+  void take(std::string_view line, int number);
+  [[nodiscard]] const ConfigDocument& document() const { return document_; }
+
+ private:
+  ConfigDocument document_;
+  bool ended_ = false;
+};
+/// Words of the line above such arguments.
+inline constexpr std::string_view kArgumentsBegin = "- arguments -";
+/// Of such a text, alone or at the beginning of a log.
 [[nodiscard]] Result<ConfigDocument> read_argument_dump(std::string_view text,
                                                         std::string_view where);
 

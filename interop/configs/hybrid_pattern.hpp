@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/result.hpp"
+#include "interop/configs/document.hpp"
 
 namespace echelon {
 
@@ -26,6 +27,9 @@ struct HybridPattern {
 /// pattern_from_ratios, and core_v0.16.1, megatron/core/ssm/mamba_hybrid_layer_allocation.py,
 /// _allocate_auto. Ratios ≥ 0, in sum at most 1. Checked by: tests/interop/configs/hybrid_test.cpp.
 [[nodiscard]] std::string pattern_of_ratios(int layers, double attention, double mlp);
+
+/// Whether Megatron-LM's options ask for layers of one part each, by a pattern or in another way.
+[[nodiscard]] bool states_hybrid(const ConfigDocument& options);
 
 inline constexpr int kMostPatternLayers = 100'000;
 

@@ -41,6 +41,10 @@ struct ImportedConfig {
 [[nodiscard]] Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts,
                                                    const GivenRun& given);
 
+/// The model that Megatron-LM's options describe; nothing where they do not state all of its
+/// shapes. Errors: those of import_config, of the model alone.
+[[nodiscard]] Result<std::optional<ModelSpec>> model_of_megatron(const ConfigDocument& options);
+
 /// Whether two values are one, in any case and with - or _: bf16-mixed and BF16_mixed.
 [[nodiscard]] bool same_word(std::string_view a, std::string_view b);
 

@@ -228,6 +228,17 @@ void ask_for_the_rest(ConfigReading& reading) {
 
 }  // namespace
 
+Result<std::optional<ModelSpec>> model_of_megatron(const ConfigDocument& options) {
+  ConfigFormat format = megatron_lm_format();
+  std::erase_if(format.rows, [](const ConfigRow& row) { return !is_of_model(row.field); });
+  Result<ConfigReading> reading = read_rows(format, options, {});
+  if (!reading) return reading.error();
+  complete_model(*reading);
+  if (!reading->asks.empty()) return std::optional<ModelSpec>{};
+  if (Status sound = check_hybrid(*reading); !sound) return sound.error();
+  return std::optional(std::move(reading->config.model));
+}
+
 Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const GivenRun& given) {
   ConfigDocument all;
   const ConfigFormat* format = nullptr;

@@ -287,6 +287,17 @@ Result<std::vector<int>> bars_at(const ConfigReading& reading) {
 
 }  // namespace
 
+bool states_hybrid(const ConfigDocument& options) {
+  const ConfigFormat none;
+  const ConfigReading reading{none, options};
+  const auto positive = [&](std::string_view key) {
+    const Result<double> ratio = ratio_at(reading, key);
+    return !ratio || *ratio > 0;
+  };
+  return pattern_entry(reading) != nullptr || hybrid_mark(reading) != nullptr ||
+         positive(kAttentionRatio) || positive(kMlpRatio);
+}
+
 std::vector<ConfigRow> megatron_layer_rows() {
   return {
       computed(

@@ -11,6 +11,8 @@ namespace {
 // (true, false, null): values are compared in lower case.
 constexpr std::array kMegatron = {
     ArgumentRule{"num_layers", "layers"},
+    ArgumentRule{"hybrid_layer_pattern", "layer_pattern"},
+    ArgumentRule{"hybrid_override_pattern", "layer_pattern"},
     ArgumentRule{"hidden_size", "hidden"},
     ArgumentRule{"ffn_hidden_size", "ffn_hidden"},
     ArgumentRule{"num_attention_heads", "heads"},

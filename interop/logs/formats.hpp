@@ -69,7 +69,7 @@ struct ArgumentRule {
 };
 
 /// Names of values that are not columns of a table of runs.
-inline constexpr std::array<std::string_view, 11> kExtraValues = {
+inline constexpr std::array<std::string_view, 12> kExtraValues = {
     "total_steps",          ///< of the whole training
     "global_batch_tokens",  ///< tokens per step
     "shard_parameters",     ///< of the most loaded shard
@@ -81,6 +81,7 @@ inline constexpr std::array<std::string_view, 11> kExtraValues = {
     "dp_shard",             ///< … ranks over which it is sharded
     "device_memory_gib",    ///< capacity of the GPU
     "tokens_per_rank",      ///< of a data-parallel rank and step
+    "layer_pattern",        ///< a letter for each layer of one part, as Megatron-LM's
 };
 
 /// How arguments stand in the log.

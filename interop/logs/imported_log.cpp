@@ -10,6 +10,8 @@
 
 #include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
+#include "interop/configs/hybrid_pattern.hpp"
+#include "interop/configs/import.hpp"
 #include "interop/logs/derived_facts.hpp"
 
 namespace echelon {
@@ -36,6 +38,35 @@ constexpr std::array kNeeded = {
     NeededFact{"microbatch", "--microbatch N"},
     NeededFact{"global_batch", "--global-batch N"},
 };
+
+/// The model of Megatron-LM's printed arguments, where its layers are of kinds that no column says.
+/// Error: such layers, but without a price.
+Status add_printed_model(const TrainingLog& log, RunFacts& facts) {
+  const LoggedValue* pattern = log.find("layer_pattern");
+  const bool hybrid = pattern != nullptr || states_hybrid(log.arguments);
+  if (facts.has("layers")) {  // given by --model
+    const std::optional<ModelSpec>& given = facts.whole_model();
+    if (hybrid && (!given || given->mlp_only_layers == 0)) {
+      facts.contradict(
+          fmt::format("the layers of {} have a mixer and an MLP each ({}), those of "
+                      "the log one part each (its hybrid layer pattern)",
+                      facts.find("model")->value, facts.find("model")->from));
+    }
+    return Done{};
+  }
+  if (!log.arguments.entries.empty()) {
+    const Result<std::optional<ModelSpec>> model = model_of_megatron(log.arguments);
+    if (!model && hybrid) return model.error();
+    if (model && *model && !beyond_columns(**model).empty()) {
+      facts.set_model(**model, FactOrigin::found, "the arguments that Megatron-LM printed");
+    }
+  }
+  if (pattern == nullptr || facts.has("attention")) return Done{};
+  const std::string from = fmt::format("line {}: {}", pattern->line, pattern->key);
+  facts.set("attention", "other", FactOrigin::found, from);
+  facts.set("attention_detail", "the layers " + pattern->value, FactOrigin::found, from);
+  return Done{};
+}
 
 /// What the log states: arguments, then the batch and sequence of its steps.
 void add_found(const TrainingLog& log, RunFacts& facts) {
@@ -164,6 +195,7 @@ Result<ImportedLog> import_log(const TrainingLog& log, const RunFacts& given) {
   out.format = log.format;
   out.version = version_of(log);
   out.facts = given;
+  if (const Status model = add_printed_model(log, out.facts); !model) return model.error();
   add_found(log, out.facts);
   add_named_model(out.facts);
   // Each may enable another: the sequence gives the batch, the vocabulary the GPUs.

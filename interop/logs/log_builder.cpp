@@ -22,6 +22,7 @@ constexpr std::size_t kLongestArgumentLine = std::size_t{1} << 20;
 constexpr double kSameStepSeconds = 60;
 constexpr int kVersionLines = 5000;
 constexpr double kLargestStep = 1e15;
+constexpr std::int64_t kLastLine = 2'000'000'000;  // that an int holds
 
 constexpr std::string_view kRetries = "CUDA memory allocation retries";
 constexpr std::array<std::string_view, 4> kGenerates = {
@@ -43,7 +44,10 @@ Needles needles_of(const LogFormat& format) {
   for (const std::string_view event : format.events) needles.add(event);
   for (const std::string_view word : kGenerates) needles.add(word);
   needles.add(kRetries);
-  if ((format.dumps & kDotted) != 0) needles.add(" ...");
+  if ((format.dumps & kDotted) != 0) {
+    needles.add(" ...");
+    needles.add("arguments -");
+  }
   if ((format.dumps & kAssignments) != 0) needles.add("=");
   if ((format.dumps & kDictionary) != 0) needles.add("':"), needles.add("\":");
   if ((format.dumps & kYaml) != 0) needles.add(": ");
@@ -91,6 +95,8 @@ void LogBuilder::take(const LogLine& line) {
 
 TrainingLog LogBuilder::finish() {
   close_step();
+  log_.arguments = arguments_.document();
+  log_.arguments.name = log_.path;
   return std::move(log_);
 }
 
@@ -285,6 +291,9 @@ void LogBuilder::merge(const LoggedMemory& memory) {
 }
 
 void LogBuilder::take_values(const LogLine& line) {
+  if ((log_.format->dumps & kDotted) != 0) {
+    arguments_.take(line.text, static_cast<int>(std::min<std::int64_t>(line.number, kLastLine)));
+  }
   for (const ValueField& field : log_.format->values) {
     const auto match = find_pattern(line.text, field.pattern, log_.format->suffixes);
     if (!match) continue;

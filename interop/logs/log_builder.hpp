@@ -49,6 +49,7 @@ class LogBuilder {
   void note_version(std::string_view line);
 
   TrainingLog log_;
+  ArgumentDump arguments_;
   Needles needles_;
   std::optional<LoggedStep> open_;  ///< its fields may follow
   LoggedStep last_;                 ///< the latest step, kept or not

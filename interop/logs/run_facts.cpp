@@ -61,18 +61,41 @@ void RunFacts::set_model(const ModelSpec& model, FactOrigin origin, const std::s
   count("vocab", model.vocab);
   count("gated_mlp", model.gated_mlp ? 1 : 0);
   count("tied_embeddings", model.tied_embeddings ? 1 : 0);
+  const std::string kinds = beyond_columns(model);
   set("attention",
       model.latent()                 ? "mla"
-      : model.windowed_layers > 0    ? "other"
+      : !kinds.empty()               ? "other"
       : model.kv_heads < model.heads ? "gqa"
                                      : "mha",
       origin, from);
+  if (!kinds.empty()) {
+    set("attention_detail", kinds, origin, from);
+    if (!whole_model_) whole_model_ = model;
+  }
   if (model.moe.experts == 0) return;
   count("experts", model.moe.experts);
   count("experts_per_token", model.moe.experts_per_token);
   count("expert_ffn_hidden", model.moe.expert_ffn_hidden);
   count("shared_expert_ffn_hidden", model.moe.shared_ffn_hidden);
   count("first_dense_layers", model.moe.first_dense_layers);
+}
+
+std::string beyond_columns(const ModelSpec& model) {
+  if (model.latent()) return "latent attention";
+  const int others = model.delta.layers + model.ssm.layers;
+  if (others == 0 && model.mlp_only_layers == 0) {
+    if (model.windowed_layers == 0) return {};
+    return fmt::format("{} of {} layers with a window", model.windowed_layers, model.layers);
+  }
+  std::string text;
+  const auto add = [&](int layers, std::string_view what) {
+    if (layers > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", layers, what);
+  };
+  add(model.delta.layers, "gated delta net");
+  add(model.ssm.layers, "Mamba-2");
+  add(model.mlp_only_layers, model.moe.experts > 0 ? "experts" : "MLP");
+  add(model.layers - others - model.mlp_only_layers, "attention");
+  return text + " layers";
 }
 
 const RunFact* RunFacts::find(std::string_view column) const {
@@ -87,6 +110,7 @@ std::optional<double> RunFacts::number(std::string_view column) const {
 
 Result<MeasuredRun> row_of(const RunFacts& facts, const std::string& path) {
   MeasuredRun row;
+  row.whole_model = facts.whole_model();
   for (const RunFact& fact : facts.all()) {
     const auto columns = run_columns();
     const auto column = std::ranges::find(columns, fact.column, &RunColumn::name);

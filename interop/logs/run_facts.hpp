@@ -33,8 +33,10 @@ class RunFacts {
   void set(std::string_view column, std::string value, FactOrigin origin, std::string from);
   /// Whole numbers without a point.
   void set(std::string_view column, double value, FactOrigin origin, std::string from);
-  /// All shapes of a model.
+  /// All shapes of a model, and the model itself where no column says what its layers are.
   void set_model(const ModelSpec& model, FactOrigin origin, const std::string& from);
+  /// The first of these models.
+  [[nodiscard]] const std::optional<ModelSpec>& whole_model() const { return whole_model_; }
 
   [[nodiscard]] const RunFact* find(std::string_view column) const;
   [[nodiscard]] bool has(std::string_view column) const { return find(column) != nullptr; }
@@ -47,8 +49,13 @@ class RunFacts {
 
  private:
   std::vector<RunFact> facts_;
+  std::optional<ModelSpec> whole_model_;
   std::vector<std::string> contradictions_;
 };
+
+/// What no column of a table of runs says of a model: layers without attention, of one part or with
+/// windows, latents. "24 Mamba-2, 24 MLP, 4 attention layers"; "" for any other model.
+[[nodiscard]] std::string beyond_columns(const ModelSpec& model);
 
 /// The row of all facts that are columns. Error: a value that its column cannot hold, at
 /// "PATH, line N".

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.hpp"
+#include "interop/configs/document.hpp"
 #include "interop/logs/formats.hpp"
 
 namespace echelon {
@@ -64,7 +65,8 @@ struct TrainingLog {
   std::int64_t steps_printed = 0;               ///< without duplicates of other ranks
   std::map<std::int64_t, LoggedMemory> memory;  ///< largest figures of each rank; −1: not told
   std::vector<LoggedValue> values;
-  std::optional<LoggedRemark> retries;    ///< the allocator had to free cached blocks and retry
+  ConfigDocument arguments;             ///< all that Megatron-LM prints; empty if the log has none
+  std::optional<LoggedRemark> retries;  ///< the allocator had to free cached blocks and retry
   std::optional<LoggedRemark> generates;  ///< reinforcement learning: generation inside the step
   std::int64_t lines = 0;
 

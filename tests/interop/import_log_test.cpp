@@ -1,4 +1,5 @@
 // Logs written from published runs import as those runs; those that cannot be trusted are refused.
+// Over 400 lines because every format and every reason to refuse a log has its case.
 #include "interop/logs/imported_log.hpp"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_io.hpp"
 #include "evaluation/run_mapping.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -315,6 +317,77 @@ TEST_CASE("a text that is no log names the formats that are read") {
       parse_training_log("| elapsed time per iteration (ms): 12.0 | no step\n", "a.txt");
   REQUIRE_FALSE(cut.ok());
   CHECK(cut.error().found.find("without a step") != std::string::npos);
+}
+
+/// The model that a log's row is priced with.
+ModelSpec priced_model(MeasuredRun row) {
+  row.gpu = "B200-SXM-180GB";
+  const auto mapped = RunMapper().map(row);
+  if (const auto* skipped = std::get_if<SkippedRun>(&mapped)) FAIL(skipped->reason);
+  return std::get<MappedRun>(mapped).model;
+}
+
+TEST_CASE("the printed pattern and options of a hybrid are the model that is priced") {
+  const std::string text = text_of("megatron_hybrid.log");
+  ModelSpec expected = *load_model("nemotron-h-8b");
+  const auto same_layers = [&](const ModelSpec& model) {
+    CHECK(model.layer_pattern == expected.layer_pattern);
+    CHECK(model.ssm == expected.ssm);
+    CHECK(model.mlp_only_layers == expected.mlp_only_layers);
+    CHECK(model.activation == expected.activation);
+    CHECK(model.parameters() == expected.parameters());
+  };
+  const ImportedLog log = imported(text);
+  CHECK(log.refused.empty());
+  CHECK(log.facts.find("attention")->value == "other");
+  CHECK(log.facts.find("attention_detail")->value == "24 Mamba-2, 24 MLP, 4 attention layers");
+  same_layers(priced_model(log.row));
+  // In a table it is the catalog's with these shapes.
+  const auto table = parse_runs(runs_to_csv(std::vector{log.row}), "rows");
+  same_layers(priced_model(table->front()));
+  // No model of the catalog: it is the log's.
+  expected.ssm.state_dim = 256;
+  const std::string wider = replaced(text, "mamba_state_dim ................................. 128",
+                                     "mamba_state_dim ................................. 256");
+  same_layers(priced_model(imported(wider).row));
+}
+
+TEST_CASE("a hybrid's layers in a log are not taken for those of another model") {
+  const std::string text = text_of("megatron_hybrid.log");
+  const Result<TrainingLog> unpriced =
+      parse_training_log(replaced(text, "M-M-M-M*-M", "G-M-M-M*-M"), "a.log");
+  const Result<ImportedLog> refused = import_log(*unpriced, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message().find("gated delta nets (G)") != std::string::npos);
+  CHECK(refused.error().where.find("a.log line 18") != std::string::npos);
+  ModelSpec dense = *load_model("nemotron-h-8b");
+  dense.ssm = {};
+  dense.mlp_only_layers = 0;
+  dense.layer_pattern.clear();
+  RunFacts given;
+  given.set_model(dense, FactOrigin::given, "--model");
+  CHECK(imported(text, given).refused.find("one part each") != std::string::npos);
+}
+
+TEST_CASE("a pattern of layers is no dense model in a log that prints YAML") {
+  const std::string text =
+      replaced(text_of("megatron_bridge.log"),
+               "num_query_groups: ", "hybrid_override_pattern: M-M*-M-\n  num_query_groups: ");
+  const ImportedLog log = imported(text);
+  CHECK(log.facts.find("attention")->value == "other");
+  CHECK(log.facts.find("attention_detail")->value == "the layers M-M*-M-");
+}
+
+TEST_CASE("a model without columns of its own is priced as it was given") {
+  ModelSpec latent = *load_model("deepseek-v2-lite");
+  latent.mla.kv_lora_rank = 384;
+  RunFacts given;
+  given.set_model(latent, FactOrigin::given, "--model");
+  CHECK(given.find("attention")->value == "mla");
+  CHECK(row_of(given, "a.log")->whole_model == latent);
+  RunFacts plain;
+  plain.set_model(*load_model("llama3-8b"), FactOrigin::given, "--model");
+  CHECK_FALSE(row_of(plain, "a.log")->whole_model.has_value());
 }
 
 TEST_CASE("the row of a log is read again from its table and priced") {
