@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -44,9 +45,58 @@ constexpr std::array kDeepspeedRules = {
         [](const ModelSpec&, const ParallelPlan& p) { return p.etp != 1 && p.etp != p.tp; },
         "etp other than 1 and tp",
         "DeepSpeed edaa7221, deepspeed/moe/layer.py, enable_expert_tensor_parallelism"},
+    // ZeRO and the pipeline take any module; AutoTP splits linear layers, and nothing else of one.
+    FrameworkRule{RulePart::degrees, where_tensors_split<has_state_spaces>,
+                  "tensor parallelism of layers with state spaces",
+                  "DeepSpeed edaa7221, deepspeed/module_inject/auto_tp.py, _replace"},
+    FrameworkRule{RulePart::degrees, where_tensors_split<has_delta_nets>,
+                  "tensor parallelism of gated delta nets",
+                  "DeepSpeed edaa7221, deepspeed/module_inject/auto_tp.py, _replace"},
+    FrameworkRule{RulePart::degrees, where_tensors_split<has_sinks>,
+                  "tensor parallelism of attention sinks",
+                  "DeepSpeed edaa7221, deepspeed/module_inject/tp_plan_converter.py:9"},
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) { return m.qk_norm_all_heads && p.tp > 1; },
+        "tensor parallelism of norms over all heads together",
+        "DeepSpeed edaa7221, deepspeed/module_inject/tp_plan_converter.py:9"},
+    FrameworkRule{
+        RulePart::degrees, replicates_kv_heads,
+        "copies of a key/value head on several tensor-parallel ranks: it leaves them idle",
+        "DeepSpeed edaa7221, docs/_tutorials/autotp-training.md, Limitations"},
 };
 
 constexpr std::array kDeepspeedRemarks = {
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (p.tp == 1 || m.architecture != "gpt2") return {};
+                 return "linear layers: AutoTP refuses HuggingFace's GPT-2, whose are Conv1D";
+               },
+               "DeepSpeed edaa7221, deepspeed/module_inject/auto_tp.py:245"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (p.cp == 1 || (!m.latent() && !has_sinks(m))) return {};
+                 return "deepspeed.sequence.layer.DistributedAttention in the model's own code: "
+                        "UlyssesSPAttentionHF takes keys and values of one shape, and no sinks";
+               },
+               "DeepSpeed edaa7221, deepspeed/runtime/sequence_parallel/ulysses_sp.py:300"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (p.ep == 1 || (!m.moe.expert_bias && !has_latent_experts(m))) return {};
+                 return "deepspeed.moe.layer.MoE in the model's own code: AutoEP has no experts "
+                        "with biases or on a latent";
+               },
+               "DeepSpeed edaa7221, deepspeed/module_inject/auto_ep_presets/base.py, "
+               "MoELayerSpec"},
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 const bool corrected =
+                     m.moe.router_bias && m.moe.router_score == RouterScore::sigmoid;
+                 if (p.ep == 1 || !corrected) return {};
+                 return "AutoEP does not update the correction of the router's scores";
+               },
+               "DeepSpeed edaa7221, deepspeed/module_inject/auto_ep_config.py, "
+               "_raise_unsupported_load_balance_coeff"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.pp == 1) return {};

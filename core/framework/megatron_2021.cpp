@@ -1,6 +1,8 @@
 // Megatron-LM of 2021 and 2022 and its forks; with DeepSpeed: megatron_deepspeed.cpp.
 #include <array>
+#include <string_view>
 
+#include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -35,7 +37,18 @@ constexpr std::array kMegatron2021Defaults = {
                       .recompute = Recompute::full},
 };
 
+bool has_experts(const ModelSpec& m) { return m.moe.experts > 0; }
+constexpr std::string_view kItsLayers = "Megatron-LM v2.6, megatron/model/transformer.py";
+
 constexpr std::array kMegatron2021Rules = {
+    FrameworkRule{RulePart::degrees, in_model<has_experts>, "layers with experts", kItsLayers},
+    FrameworkRule{RulePart::degrees, in_model<has_state_spaces>, "layers with state spaces",
+                  kItsLayers},
+    FrameworkRule{RulePart::degrees, in_model<has_delta_nets>, "gated delta nets", kItsLayers},
+    FrameworkRule{RulePart::degrees, in_model<has_latent_attention>, "latent attention",
+                  kItsLayers},
+    FrameworkRule{RulePart::degrees, in_model<has_windows>, "attention within a window",
+                  kItsLayers},
     FrameworkRule{RulePart::schedule,
                   [](const ModelSpec&, const ParallelPlan& p) { return p.vpp > 1 && p.pp == 2; },
                   "interleaving on 2 stages", "Megatron-LM v2.6, megatron/arguments.py:126"},

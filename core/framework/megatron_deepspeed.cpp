@@ -1,7 +1,9 @@
 // Megatron-DeepSpeed: Megatron-LM of 2021 on DeepSpeed's pipeline and ZeRO.
 #include <array>
 #include <string>
+#include <string_view>
 
+#include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -18,6 +20,22 @@ constexpr std::array kMegatronDeepspeedDefaults = {
                       .precision = "bf16:deepspeed-zero",
                       .fp32_accumulator = "fp32 grad accumulation",
                       .split = StageSplit::ends_hold_fewer},
+};
+
+constexpr std::string_view kItsOptions = "Megatron-DeepSpeed 4efb479d, megatron/arguments.py";
+
+constexpr std::array kMegatronDeepspeedRules = {
+    FrameworkRule{RulePart::degrees, in_model<has_state_spaces>, "layers with state spaces",
+                  kItsOptions},
+    FrameworkRule{RulePart::degrees, in_model<has_delta_nets>, "gated delta nets", kItsOptions},
+    FrameworkRule{RulePart::degrees, in_model<has_latent_attention>, "latent attention",
+                  kItsOptions},
+    FrameworkRule{RulePart::degrees, in_model<has_windows>, "attention within a window",
+                  kItsOptions},
+    FrameworkRule{RulePart::degrees, in_model<has_shared_experts>, "shared experts", kItsOptions},
+    FrameworkRule{RulePart::degrees, in_model<has_other_router>,
+                  "routers with sigmoid scores, groups, a scaling or a correction",
+                  "DeepSpeed edaa7221, deepspeed/moe/sharded_moe.py, TopKGate"},
 };
 
 constexpr std::array kMegatronDeepspeedRemarks = {
@@ -47,7 +65,7 @@ Framework megatron_deepspeed() {
   f.scatters_messages = true;
   // megatron/model/gpt_model.py:449: DeepSpeed's pipeline has no recompute method "block"
   f.counts_recomputed_in_pipeline = false;
-  f.rules = {};
+  f.rules = kMegatronDeepspeedRules;
   f.remark_rules = kMegatronDeepspeedRemarks;
   f.defaults = kMegatronDeepspeedDefaults;
   return f;

@@ -1,7 +1,10 @@
 // nanotron, and how the published runs of its sweeps (tests/validation/runs.csv) were recorded.
 #include <array>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -45,13 +48,66 @@ constexpr std::array kNanotronDefaults = {
                       .bounds = &kNanotronBounds},
 };
 
+constexpr std::string_view kNanotronModels =
+    "nanotron 2411b02, src/nanotron/trainer.py:111: Llama, Qwen2 and StarCoder2";
+constexpr std::string_view kNanotronRouter = "nanotron 2411b02, src/nanotron/nn/moe.py:54";
+constexpr std::string_view kNanotronAttention =
+    "nanotron 2411b02, src/nanotron/models/llama.py:341 and qwen.py:161";
+
 constexpr std::array kNanotronRules = {
+    FrameworkRule{RulePart::degrees, in_model<has_state_spaces>,
+                  "layers with state spaces (Mamba-2)", kNanotronModels},
+    FrameworkRule{RulePart::degrees, in_model<has_delta_nets>, "gated delta nets", kNanotronModels},
+    FrameworkRule{RulePart::degrees, in_model<has_latent_attention>, "latent attention",
+                  kNanotronModels},
+    FrameworkRule{RulePart::degrees, in_model<has_sinks>, "attention sinks", kNanotronAttention},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan&) {
+                    return has_windows(m) && m.windowed_layers < m.layers;
+                  },
+                  "windows in some of the layers: sliding_window_size is of all",
+                  "nanotron 2411b02, src/nanotron/config/models_config.py, Qwen2Config"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan&) {
+                    return m.qk_norm || m.qk_norm_all_heads || m.attention_output_gate;
+                  },
+                  "norms of queries and keys, or a gate of attention's output", kNanotronAttention},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan&) {
+                    return std::int64_t{m.heads} * m.head_dim != m.hidden;
+                  },
+                  "heads that are not hidden / heads wide", kNanotronAttention},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan&) {
+                    return m.post_norms || m.parallel_block || m.embedding_norm ||
+                           has_other_positions(m);
+                  },
+                  "blocks but those with one norm before attention, one before the MLP, and rotary "
+                  "positions",
+                  kNanotronModels},
+    FrameworkRule{RulePart::degrees, in_model<has_other_router>,
+                  "routers with sigmoid scores, groups, a scaling or a correction",
+                  kNanotronRouter},
+    FrameworkRule{RulePart::degrees, in_model<has_latent_experts>, "experts on a latent",
+                  kNanotronRouter},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan&) {
+                    return has_shared_experts(m) && !has_gated_shared_experts(m);
+                  },
+                  "shared experts without a gate", "nanotron 2411b02, src/nanotron/nn/moe.py:132"},
     FrameworkRule{RulePart::degrees, replicates_kv_heads,
                   "copies of a key/value head on several tensor-parallel ranks",
                   "nanotron 2411b02, src/nanotron/models/llama.py:352"},
 };
 
 constexpr std::array kNanotronRemarks = {
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec& m, const ParallelPlan&) -> std::string {
+                 if (m.moe.experts == 0 || !m.moe.router_normalized) return {};
+                 return "the weights of a token's experts are not divided by their sum, as this "
+                        "model's are";
+               },
+               kNanotronRouter},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.pp == 1 || p.schedule == ScheduleKind::gpipe) return {};

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
 #include "core/plan/stage_placement.hpp"
 
@@ -93,6 +94,21 @@ constexpr std::array kTorchtitanRules = {
                   "DeepEP but in DeepSeek-V3 and Llama 4: gpt-oss and Qwen3 exchange by alltoall",
                   "torchtitan v0.2.2, torchtitan/models/gpt_oss/infra/parallelize.py:106, "
                   "torchtitan/models/qwen3/infra/parallelize.py"},
+    // It splits its own models and those of transformers that are built as Llama is; FSDP2 alone
+    // takes any module.
+    FrameworkRule{RulePart::degrees, where_layers_split<has_state_spaces>,
+                  "tensor, pipeline, context or expert parallelism of layers with state spaces",
+                  "torchtitan v0.2.2 and b5bcd76c, torchtitan/models/__init__.py: in none of its "
+                  "models"},
+    FrameworkRule{RulePart::degrees, where_layers_split<has_latent_experts>,
+                  "tensor, pipeline, context or expert parallelism of experts on a latent",
+                  "torchtitan v0.2.2, torchtitan/models/moe/moe.py:430, and b5bcd76c, "
+                  "torchtitan/models/common/moe.py"},
+    FrameworkRule{RulePart::degrees, where_layers_split<has_other_positions>,
+                  "tensor, pipeline, context or expert parallelism of models without rotary "
+                  "positions",
+                  "torchtitan v0.2.2, torchtitan/models/__init__.py, and "
+                  "torchtitan/experiments/transformers_modeling_backend/model/model.py:393"},
     FrameworkRule{RulePart::sharding,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     const bool other_axis = p.tp > 1 || p.pp > 1 || p.ep > 1;
@@ -117,7 +133,55 @@ bool needs_module_names(const ModelSpec& model, const ParallelPlan& plan) {
   return false;
 }
 
+/// Parts that none of its models has, in words; "" for none.
+std::string parts_of_no_model(const ModelSpec& m) {
+  if (has_state_spaces(m)) return "state spaces";
+  if (has_latent_experts(m)) return "experts on a latent";
+  return has_other_positions(m) ? "other positions than rotary ones" : "";
+}
+
+/// What its release with TOML files lacks of the plan and later ones have.
+std::string newer_release(const ModelSpec& m, const ParallelPlan& p) {
+  std::string what;
+  const auto add = [&](bool lacking, const char* text) {
+    if (lacking) what += (what.empty() ? "" : ", ") + std::string(text);
+  };
+  add(where_layers_split<has_delta_nets>(m, p), "gated delta nets");
+  add(where_layers_split<has_gated_shared_experts>(m, p), "shared experts with a gate");
+  add(p.cp > 1 && has_windows(m), "context parallelism of windows");
+  add(p.pp > 1 && (has_sinks(m) || m.qk_norm), "a pipeline of GPT-OSS or Qwen3");
+  return what.empty() ? "" : "torchtitan of 2026-08 (b5bcd76c), for " + what;
+}
+
+/// A dense block that none of its own models has, and its backend for HuggingFace's has.
+bool is_another_block(const ModelSpec& m) {
+  const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias || m.head_bias;
+  const bool llama_like = m.normalization == Normalization::rms_norm && m.gated_mlp &&
+                          m.activation == Activation::silu && !biased && !m.parallel_block &&
+                          !m.post_norms && !m.qk_norm_all_heads && !has_windows(m);
+  const bool plain = m.moe.experts == 0 && !m.latent() && !has_delta_nets(m);
+  return plain && !llama_like && parts_of_no_model(m).empty();
+}
+
 constexpr std::array kTorchtitanRemarks = {
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan&) -> std::string {
+                 const std::string parts = parts_of_no_model(m);
+                 if (parts.empty()) return {};
+                 return "a model of one's own or of HuggingFace's transformers, for " + parts +
+                        ", which none of torchtitan's has";
+               },
+               "torchtitan v0.2.2 and b5bcd76c, torchtitan/models/__init__.py, README.md"},
+    RemarkRule{RemarkKind::needs, newer_release,
+               "torchtitan v0.2.2, torchtitan/models/gpt_oss/model/args.py:89, "
+               "torchtitan/models/llama4/model/args.py:79, torchtitan/models/moe/moe.py:445, "
+               "torchtitan/train.py:219; b5bcd76c, torchtitan/models/qwen3_5"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (!where_layers_split<is_another_block>(m, p)) return {};
+                 return "model.name = \"transformers_modeling_backend\", for HuggingFace's model";
+               },
+               "torchtitan v0.2.2, torchtitan/experiments/transformers_modeling_backend/README.md"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  if (p.pp == 1 || !needs_module_names(m, p)) return {};

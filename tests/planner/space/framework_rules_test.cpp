@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -115,13 +116,129 @@ TEST_CASE("the own runtime splits every expert over the tensor-parallel ranks") 
 TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
   ParallelPlan plan = degrees(16, 1, 8, 1, 1);
   plan.sequence_parallel = false;
-  const std::string no = refused("qwen3-30b-a3b", "deepspeed", plan);
+  const std::string no = refused("deepseek-v2-lite", "deepspeed", plan);
   CHECK(no.find("ep divides dp x cp") != std::string::npos);  // dp 4
   plan.ep = 4;
-  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan) == "");
+  CHECK(refused("deepseek-v2-lite", "deepspeed", plan) == "");
   plan.etp = 2;
-  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan).find("etp other than 1 and tp") !=
+  CHECK(refused("deepseek-v2-lite", "deepspeed", plan).find("etp other than 1 and tp") !=
         std::string::npos);
+}
+
+TEST_CASE("a framework is not planned for models whose layers it has not") {
+  struct Case {
+    const char* framework;
+    const char* model;
+    ParallelPlan plan;
+    const char* why;  // "": it runs
+  };
+  const ParallelPlan data = degrees(1, 1, 1, 1, 0);
+  const ParallelPlan shards = degrees(1, 1, 1, 1, 3);
+  ParallelPlan tensors = degrees(2, 1, 1, 1, 0);
+  tensors.sequence_parallel = false;
+  const std::vector<Case> cases = {
+      // Its own models and those built as Llama are split; FSDP2 alone takes any module.
+      {"torchtitan", "nemotron-h-8b", shards, ""},
+      {"torchtitan", "nemotron-h-8b", degrees(1, 2, 1, 1, 3), "state spaces"},
+      {"torchtitan", "nemotron-h-8b", degrees(2, 1, 1, 1, 3), "models/__init__.py"},
+      {"torchtitan", "nemotron-3-super-120b-a12b", degrees(1, 1, 8, 1, 3), "state spaces"},
+      {"torchtitan", "bloom-7b1", shards, ""},
+      {"torchtitan", "bloom-7b1", degrees(2, 1, 1, 1, 3), "without rotary positions"},
+      {"torchtitan", "qwen3-next-80b-a3b", degrees(2, 1, 8, 1, 3), ""},
+      {"torchtitan", "deepseek-v3", degrees(2, 1, 8, 1, 3), ""},
+      {"torchtitan", "gpt-oss-20b", degrees(2, 1, 8, 1, 3), ""},
+      {"torchtitan", "phi-4", degrees(2, 1, 1, 1, 3), ""},
+      // Llama, Qwen2 and StarCoder2.
+      {"nanotron", "llama3-8b", data, ""},
+      {"nanotron", "qwen2-7b", data, ""},
+      {"nanotron", "mistral-7b", data, ""},
+      {"nanotron", "qwen1.5-moe-a2.7b", data, ""},
+      {"nanotron", "mixtral-8x7b", data, ""},
+      {"nanotron", "nemotron-h-8b", data, "state spaces (Mamba-2)"},
+      {"nanotron", "qwen3-next-80b-a3b", data, "gated delta nets"},
+      {"nanotron", "deepseek-v2-lite", data, "latent attention"},
+      {"nanotron", "gpt-oss-20b", data, "attention sinks"},
+      {"nanotron", "gemma3-1b", data, "windows in some of the layers"},
+      {"nanotron", "qwen3-8b", data, "norms of queries and keys"},
+      {"nanotron", "gemma-7b", data, "hidden / heads wide"},
+      {"nanotron", "gpt2", data, "rotary positions"},
+      {"nanotron", "phi-2", data, "one norm before attention"},
+      {"nanotron", "llama4-scout", data, "windows"},
+      // ZeRO takes any module; AutoTP splits linear layers.
+      {"deepspeed", "nemotron-h-8b", shards, ""},
+      {"deepspeed", "nemotron-h-8b", tensors, "state spaces"},
+      {"deepspeed", "qwen3-next-80b-a3b", shards, ""},
+      {"deepspeed", "qwen3-next-80b-a3b", tensors, "gated delta nets"},
+      {"deepspeed", "gpt-oss-20b", shards, ""},
+      {"deepspeed", "gpt-oss-20b", tensors, "attention sinks"},
+      {"deepspeed", "olmoe-7b", tensors, "norms over all heads"},
+      {"deepspeed", "deepseek-v2-lite", tensors, ""},
+      {"deepspeed", "qwen3-8b", tensors, ""},
+      {"megatron-2021", "gpt2-xl", data, ""},
+      {"megatron-2021", "llama3-8b", data, ""},
+      {"megatron-2021", "mixtral-8x7b", data, "layers with experts"},
+      {"megatron-2021", "nemotron-h-8b", data, "state spaces"},
+      {"megatron-2021", "gemma3-1b", data, "a window"},
+      {"megatron-deepspeed", "mixtral-8x7b", data, ""},
+      {"megatron-deepspeed", "deepseek-v2-lite", data, "latent attention"},
+      {"megatron-deepspeed", "qwen1.5-moe-a2.7b", data, "shared experts"},
+      {"megatron-deepspeed", "glm-4.5-air", data, "shared experts"},
+      {"megatron-deepspeed", "minimax-m2", data, "sigmoid"},
+      {"llm-foundry", "nemotron-h-8b", shards, ""},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.framework, each.model);
+    const std::string why = refused(each.model, each.framework, each.plan);
+    const std::string_view wanted = each.why;
+    if (wanted.empty()) CHECK(why == "");
+    if (!wanted.empty()) CHECK(why.find(wanted) != std::string::npos);
+  }
+  // Every key/value head needs a rank of its own, or some are idle.
+  tensors.tp = 16;
+  CHECK(refused("llama3-8b", "deepspeed", tensors).find("it leaves them idle") !=
+        std::string::npos);
+  // A search for such a model says what the framework lacks.
+  const Result<SearchOutcome> none =
+      search(request_for("nemotron-h-8b", "dgx-h100", 8, "nanotron"));
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().message().find("nanotron has no layers with state spaces") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a model asks of a framework besides its own layers is a remark") {
+  const auto remarked = [](const char* framework, const char* model, ParallelPlan plan) {
+    const PlanRequest r = request_for(model, "dgx-h100", 64, framework);
+    plan.dp = 64 / (plan.tp * plan.cp * plan.pp);
+    plan.shard_group = plan.dp * plan.cp;
+    plan.layers_per_stage = split_layers(r.framework, r.model, plan.pp, plan.vpp).value();
+    std::string all;
+    for (const FrameworkRemark& each : remarks(r.framework, r.model, plan)) all += each.text + "\n";
+    return all;
+  };
+  const auto says = [](const std::string& text, const char* what) {
+    return text.find(what) != std::string::npos;
+  };
+  ParallelPlan ring = degrees(1, 1, 1, 1, 3);
+  ring.cp = 2;
+  CHECK(says(remarked("torchtitan", "nemotron-h-8b", degrees(1, 1, 1, 1, 3)), "for state spaces"));
+  CHECK(says(remarked("torchtitan", "qwen3-next-80b-a3b", degrees(2, 1, 8, 1, 3)),
+             "for gated delta nets, shared experts with a gate"));
+  CHECK(says(remarked("torchtitan", "gpt-oss-20b", ring), "context parallelism of windows"));
+  CHECK(says(remarked("torchtitan", "qwen3-8b", degrees(1, 2, 1, 1, 2)), "a pipeline of GPT-OSS"));
+  CHECK(says(remarked("torchtitan", "qwen2-7b", degrees(2, 1, 1, 1, 3)),
+             "transformers_modeling_backend"));
+  CHECK(remarked("torchtitan", "llama3-8b", degrees(2, 1, 1, 1, 3)) == "");
+  CHECK(remarked("torchtitan", "deepseek-v3", degrees(2, 1, 8, 1, 3)) == "");
+  CHECK(says(remarked("nanotron", "mixtral-8x7b", degrees(1, 1)), "divided by their sum"));
+  CHECK(remarked("nanotron", "qwen1.5-moe-a2.7b", degrees(1, 1)) == "");
+  ring.cp_comm = CpComm::all_to_all;
+  CHECK(says(remarked("deepspeed", "deepseek-v2-lite", ring), "DistributedAttention"));
+  CHECK(remarked("deepspeed", "qwen3-8b", ring) == "");
+  CHECK(
+      says(remarked("deepspeed", "gpt-oss-20b", degrees(1, 1, 8, 1, 1)), "AutoEP has no experts"));
+  CHECK(says(remarked("deepspeed", "deepseek-v3", degrees(1, 1, 8, 1, 1)), "does not update"));
+  CHECK(remarked("deepspeed", "qwen3-30b-a3b", degrees(1, 1, 8, 1, 1)) == "");
+  CHECK(says(remarked("deepspeed", "gpt2-xl", degrees(5, 1)), "Conv1D"));
 }
 
 TEST_CASE("DeepSpeed's context parallelism stands alone but for data parallelism") {
