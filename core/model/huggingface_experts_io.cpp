@@ -22,6 +22,14 @@ void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
   mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
   model.kv_heads = model.heads;
+  constexpr const char* kPairs = "num_key_value_heads";
+  if (reader.has(kPairs)) {
+    const std::int64_t pairs = reader.integer(kPairs, 1, kMaxHeads);
+    if (!reader.failed() && pairs != model.heads) {
+      reader.fail(kPairs, fmt::format("{} key-value heads of {} heads", pairs, model.heads),
+                  "num_attention_heads: latent attention makes keys and values of every head");
+    }
+  }
   // In the files head_dim is the rotary part, or absent.
   model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
 }
@@ -140,7 +148,8 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
   for (std::int64_t i = dense; i < model.layers; ++i) {
     has_experts[static_cast<std::size_t>(i)] = i % step == 0;
   }
-  set_pattern(reader, "first_k_dense_replace", model, has_experts);
+  const bool no_layer = std::ranges::count(has_experts, true) == 0;
+  set_pattern(reader, no_layer ? "moe_layer_freq" : "first_k_dense_replace", model, has_experts);
 }
 
 void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
@@ -157,9 +166,9 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
   if (!reader.boolean_or("rope_interleave", true)) {
     add_arithmetic(model, "rotated pairs that are half a head apart in latent attention");
   }
-  // Latent attention has the keys of every head; the groups say which experts a token reaches. The
-  // others are written by transformers 5 and follow from the rest.
-  reader.ignore({"num_key_value_heads", "topk_method", "head_dim", "qk_head_dim"});
+  // The groups say which experts a token reaches. The others are written by transformers 5 and
+  // follow from the rest.
+  reader.ignore({"topk_method", "head_dim", "qk_head_dim"});
   const Json* experts = reader.member("n_routed_experts");
   const bool none = experts != nullptr && experts->is_null();
   const bool all_dense = !reader.has("mlp_layer_types") && reader.has("first_k_dense_replace") &&

@@ -1,5 +1,7 @@
 // HuggingFace config.json: finds the language model and the family of a file, and says what of the
 // file is not planned.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -201,6 +203,79 @@ void note_head(JsonReader& reader, ModelReading& reading) {
   }
 }
 
+/// Keys of the families' files that hold a field of a model; of several the one in the file is
+/// meant.
+struct FileKeys {
+  std::string_view field;
+  std::vector<std::string_view> keys;
+};
+const std::vector<FileKeys>& file_keys() {
+  static const std::vector<FileKeys> all = {
+      {"layers", {"num_hidden_layers", "n_layer"}},
+      {"heads", {"num_attention_heads", "n_head"}},
+      {"kv_heads", {"num_key_value_heads", "num_kv_heads", "n_head_kv"}},
+      {"windowed_layers", {"sliding_window", "sliding_window_size"}},
+      {"moe/experts", {"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"}},
+      {"moe/experts_per_token", {"num_experts_per_tok", "moe_k", "moe_topk"}},
+      {"moe/expert_ffn_hidden", {"moe_intermediate_size", "intermediate_size"}},
+      {"moe/shared_ffn_hidden",
+       {"n_shared_experts", "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size"}},
+      {"moe/first_dense_layers", {"first_k_dense_replace", "moe_layer_start_index"}},
+      {"moe/every",
+       {"moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step",
+        "moe_layer_interval"}},
+      {"moe/router_groups", {"n_group"}},
+      {"moe/router_group_topk", {"topk_group"}},
+      {"mla/kv_lora_rank", {"kv_lora_rank"}},
+      {"mla/q_lora_rank", {"q_lora_rank"}},
+      {"mla/qk_nope_head_dim", {"qk_nope_head_dim"}},
+      {"mla/qk_rope_head_dim", {"qk_rope_head_dim"}},
+      {"mla/v_head_dim", {"v_head_dim"}},
+      {"delta/layers", {"layer_types", "full_attention_interval"}},
+      {"delta/key_heads", {"linear_num_key_heads"}},
+      {"delta/value_heads", {"linear_num_value_heads"}},
+      {"delta/key_head_dim", {"linear_key_head_dim"}},
+      {"delta/value_head_dim", {"linear_value_head_dim"}},
+      {"delta/conv_kernel", {"linear_conv_kernel_dim"}},
+      {"ssm/layers",
+       {"attn_layer_indices", "layers_block_type", "layer_types", "hybrid_override_pattern"}},
+      {"mlp_only_layers", {"layers_block_type", "hybrid_override_pattern"}},
+      {"ssm/heads", {"mamba_num_heads", "mamba_n_heads"}},
+      {"ssm/head_dim", {"mamba_head_dim", "mamba_d_head"}},
+      {"ssm/groups", {"n_groups", "mamba_n_groups"}},
+      {"ssm/state_dim", {"ssm_state_size", "mamba_d_state"}},
+      {"ssm/conv_kernel", {"conv_kernel", "mamba_d_conv"}},
+  };
+  return all;
+}
+
+/// An error of check_model by the file's key; a value that the file does not state is the family's
+/// default.
+Error by_key_of_file(const JsonReader& reader, Error error) {
+  const std::string place = reader.where() + " at /";
+  const std::string field = error.where.starts_with(place) ? error.where.substr(place.size()) : "";
+  const auto known = std::ranges::find(file_keys(), field, &FileKeys::field);
+  if (known == file_keys().end()) return error;
+  const auto stated =
+      std::ranges::find_if(known->keys, [&](std::string_view key) { return reader.has(key); });
+  const bool found = stated != known->keys.end();
+  error.where = reader.pointer_to(found ? *stated : known->keys.front());
+  if (!found) error.found += ", by default";
+  return error;
+}
+
+/// Files with experts of which no layer is made.
+void note_unused_experts(JsonReader& reader, ModelReading& reading) {
+  constexpr const char* kExperts = "n_routed_experts";
+  constexpr const char* kFirst = "first_k_dense_replace";
+  if (reading.model.moe.experts > 0 || !reader.has(kExperts) || !reader.has(kFirst)) return;
+  reading.remarks.push_back(fmt::format(
+      "planned without experts, as transformers builds it: {} {} leaves none of the {} layers for "
+      "them",
+      kFirst, reader.integer(kFirst, 0, kMaxLayers), reading.model.layers));
+}
+
 /// The object that describes the language model: the file's own, or text_config in a file of
 /// several networks.
 struct LanguageModel {
@@ -251,6 +326,7 @@ Result<ModelReading> read_huggingface(const Json& document, std::string_view whe
     note_other_networks(document, reading);
     note_quantization(outer.has("quantization_config") ? outer : reader, reading);
     note_head(outer, reading);
+    note_unused_experts(reader, reading);
     note_unknown_keys(reader, reading);
   }
   for (JsonReader* step : {&outer, &reader}) {
@@ -258,7 +334,7 @@ Result<ModelReading> read_huggingface(const Json& document, std::string_view whe
     if (!read) return read.error();
   }
   const Status sound = check_model(reading.model, where);
-  if (!sound) return sound.error();
+  if (!sound) return by_key_of_file(reader, sound.error());
   return reading;
 }
 

@@ -1,12 +1,17 @@
 // Constants in HuggingFace configurations: the norm's epsilon and the rotary embedding.
 // Source: transformers, modeling_rope_utils.py (standardize_rope_params and _compute_*_parameters).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
@@ -74,6 +79,13 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
     inner.ignore({"long_factor", "short_factor", "factor", "attention_factor", "long_mscale",
                   "short_mscale"});
   } else if (word != "default") {
+    const std::vector<std::string> known = {"default", "linear", "dynamic",
+                                            "llama3",  "yarn",   "longrope"};
+    if (std::string near = did_you_mean(word, known); !near.empty()) {
+      const char* key = inner.has("rope_type") ? "rope_type" : "type";
+      return inner.fail(key, in_quotes(word), fmt::format("one of {}", fmt::join(known, ", ")),
+                        std::move(near));
+    }
     add_arithmetic(model, in_quotes(word) + " scaling of the rotary embedding");
     return;
   }
@@ -117,7 +129,11 @@ void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwi
   inner.ignore_rest();
   if (!inner.failed()) read_scaling(inner, model, original);
   if (const Status read = inner.finish(); !read) {
-    reader.fail(key, read.error().found, read.error().expected, read.error().hint);
+    // "config.json at /rope_scaling/factor"
+    const std::string& place = read.error().where;
+    std::string within = place.substr(place.rfind('/') + 1);
+    within = within == key ? "" : within + " ";
+    reader.fail(key, within + read.error().found, read.error().expected, read.error().hint);
   }
 }
 

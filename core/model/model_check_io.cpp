@@ -28,13 +28,15 @@ struct Bound {
   std::int64_t value;
   std::int64_t min;
   std::int64_t max;
+  std::string_view of = "";  ///< what the largest value is: "the experts"
 };
 
 MaybeError check_bounds(std::span<const Bound> bounds) {
   for (const Bound& bound : bounds) {
     if (bound.value >= bound.min && bound.value <= bound.max) continue;
     return FieldError{bound.field, fmt::format("{}", bound.value),
-                      fmt::format("a whole number between {} and {}", bound.min, bound.max)};
+                      fmt::format("a whole number between {} and {}{}{}", bound.min, bound.max,
+                                  bound.of.empty() ? "" : ", ", bound.of)};
   }
   return {};
 }
@@ -51,7 +53,7 @@ MaybeError check_shapes(const ModelSpec& model) {
       {"max_positions", model.max_positions, 1, kMaxPositions},
       {"prediction_modules", model.prediction_modules, 0, kMaxLayers},
       {"sliding_window", model.sliding_window, 0, kMaxPositions},
-      {"windowed_layers", model.windowed_layers, 0, model.layers},
+      {"windowed_layers", model.windowed_layers, 0, model.layers, "the layers"},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
   if (model.heads % model.kv_heads != 0) {
@@ -78,8 +80,8 @@ MaybeError check_shapes(const ModelSpec& model) {
 /// A token's experts must find room in the groups that it may visit.
 MaybeError check_router_groups(const MixtureOfExperts& moe) {
   const Bound bounds[] = {
-      {"moe/router_groups", moe.router_groups, 1, moe.experts},
-      {"moe/router_group_topk", moe.router_group_topk, 1, moe.router_groups},
+      {"moe/router_groups", moe.router_groups, 1, moe.experts, "the experts"},
+      {"moe/router_group_topk", moe.router_group_topk, 1, moe.router_groups, "the groups"},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
   if (moe.experts % moe.router_groups != 0) {
@@ -104,11 +106,12 @@ MaybeError check_mixture(const ModelSpec& model) {
   }
   const Bound bounds[] = {
       {"moe/experts", moe.experts, 1, kMaxExperts},
-      {"moe/experts_per_token", moe.experts_per_token, 1, moe.experts},
+      {"moe/experts_per_token", moe.experts_per_token, 1, moe.experts, "the experts"},
       {"moe/expert_ffn_hidden", moe.expert_ffn_hidden, 1, kMaxFfn},
       {"moe/shared_ffn_hidden", moe.shared_ffn_hidden, 0, kMaxFfn},
-      {"moe/first_dense_layers", moe.first_dense_layers, 0, model.layers - 1},
-      {"moe/every", moe.every, 1, model.layers},
+      {"moe/first_dense_layers", moe.first_dense_layers, 0, model.layers - 1,
+       "which leaves one layer with experts"},
+      {"moe/every", moe.every, 1, model.layers, "the layers"},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
   if (MaybeError found = check_router_groups(moe)) return found;
@@ -171,7 +174,7 @@ MaybeError check_delta(const ModelSpec& model) {
   }
   constexpr std::int64_t kMaxKernel = 1024;
   const Bound bounds[] = {
-      {"delta/layers", delta.layers, 1, model.layers - 1},
+      {"delta/layers", delta.layers, 1, model.layers - 1, "which leaves one layer with attention"},
       {"delta/key_heads", delta.key_heads, 1, kMaxHeads},
       {"delta/value_heads", delta.value_heads, 1, kMaxHeads},
       {"delta/key_head_dim", delta.key_head_dim, 1, kMaxHeadDim},
@@ -202,7 +205,8 @@ MaybeError check_state_space(const ModelSpec& model) {
   }
   constexpr std::int64_t kMaxKernel = 1024;
   const Bound bounds[] = {
-      {"ssm/layers", ssm.layers, 1, model.layers - model.mlp_only_layers - 1},
+      {"ssm/layers", ssm.layers, 1, model.layers - model.mlp_only_layers - 1,
+       "which leaves one layer with attention"},
       {"ssm/heads", ssm.heads, 1, kMaxHeads},
       {"ssm/head_dim", ssm.head_dim, 1, kMaxHeadDim},
       {"ssm/groups", ssm.groups, 1, kMaxHeads},
@@ -229,7 +233,8 @@ MaybeError check_state_space(const ModelSpec& model) {
 MaybeError check_mlp_only(const ModelSpec& model) {
   if (model.mlp_only_layers == 0) return {};
   const Bound bounds[] = {{"mlp_only_layers", model.mlp_only_layers, 1,
-                           model.layers - model.delta.layers - model.ssm.layers - 1}};
+                           model.layers - model.delta.layers - model.ssm.layers - 1,
+                           "which leaves one layer with attention"}};
   if (MaybeError found = check_bounds(bounds)) return found;
   if (model.parallel_block || model.post_norms) {
     return FieldError{"mlp_only_layers",

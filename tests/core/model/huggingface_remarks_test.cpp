@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_formats_io.hpp"
 #include "tests/core/model/config_files.hpp"
 
 using namespace echelon;
@@ -33,6 +34,16 @@ TEST_CASE("a file of several networks is read as its language model, and the oth
   CHECK_FALSE(parse_model(tied.dump(), "config.json")->tied_embeddings);
   tied["text_config"]["model_type"] = 3;
   CHECK(refused_family(tied).where == "config.json at /text_config");
+}
+
+TEST_CASE("experts of a file without a layer for them are named") {
+  const Json dense = changed_family("deepseek-v3", "first_k_dense_replace", 62);
+  const Result<Json> document = parse_json(dense.dump(), "config.json");
+  const Result<ModelReading> reading = read_huggingface(*document, "config.json");
+  REQUIRE(reading.ok());
+  CHECK(reading->model.moe.experts == 0);
+  CHECK(says(reading->remarks, "first_k_dense_replace 62 leaves none of the 61 layers"));
+  CHECK_FALSE(says(family_reading("deepseek-v3").remarks, "without experts"));
 }
 
 TEST_CASE("a network around a language model that changes it is refused") {

@@ -235,6 +235,56 @@ TEST_CASE("the error for contradictory shapes of a foreign file names the file's
   CHECK(error_of(changed("llama2-70b", "hidden_size", 8190)).where ==
         "config.json at /num_attention_heads");
   CHECK(error_of(changed("gpt2-xl", "n_head", 24)).where == "config.json at /n_head");
+  struct Case {
+    const char* file;
+    const char* key;
+    int value;
+    const char* found;  // and what is expected
+  };
+  const std::vector<Case> cases = {
+      {"deepseek-v3", "n_group", 7, "7 groups of 256 experts; expected a divisor of the experts"},
+      {"deepseek-v3", "n_group", 300, "300; expected a whole number between 1 and 256, the exp"},
+      {"deepseek-v3", "topk_group", 9, "9; expected a whole number between 1 and 8, the groups"},
+      {"deepseek-v3", "num_experts_per_tok", 300, "300; expected a whole number between 1 and 256"},
+      {"deepseek-v3", "num_key_value_heads", 8, "8 key-value heads of 128 heads"},
+      {"deepseek-v3", "moe_layer_freq", 100, "no layer with experts; expected at least one"},
+      {"deepseek-v3", "q_lora_rank", -5, "-5; expected a whole number between 1 and"},
+      {"mixtral-8x7b", "num_experts_per_tok", 9, "9; expected a whole number between 1 and 8"},
+      {"qwen3-30b-a3b", "num_experts_per_tok", 200, "200; expected a whole number between 1 and"},
+      {"qwen3-next-80b-a3b", "linear_num_key_heads", 7, "7 key heads do not divide 32 value heads"},
+      {"nemotron-h-8b", "n_groups", 7, "7 groups do not divide 128 heads"},
+      {"bamba-9b", "mamba_n_groups", 3, "3 groups do not divide 128 heads"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.file, each.key, each.value);
+    const Error error = error_of(changed(each.file, each.key, each.value));
+    CHECK(error.where == "config.json at /" + std::string(each.key));
+    CHECK(mentions(error, each.found));
+  }
+  // The one in the inner object of a file of several networks, and a class's default.
+  Json scout = Json::parse(config_text("llama4-scout"));
+  scout["text_config"]["num_experts_per_tok"] = 20;
+  CHECK(error_of(parse_model(scout.dump(), "config.json")).where ==
+        "config.json at /text_config/num_experts_per_tok");
+  Json few = Json::parse(config_text("deepseek-v3"));
+  few.erase("n_group");
+  few["n_routed_experts"] = 12;
+  const Error by_default = error_of(parse_model(few.dump(), "config.json"));
+  CHECK(by_default.where == "config.json at /n_group");
+  CHECK(mentions(by_default, "8 groups of 12 experts, by default"));
+}
+
+TEST_CASE("a misspelt kind of rotary embedding is refused, one that nobody knows is noted") {
+  Json file = Json::parse(config_text("llama2-70b"));
+  file["rope_scaling"] = {{"rope_type", "llamma3"}, {"factor", 8}};
+  const Error error = error_of(parse_model(file.dump(), "config.json"));
+  CHECK(error.where == "config.json at /rope_scaling");
+  CHECK(mentions(error, "rope_type 'llamma3'"));
+  CHECK(mentions(error, "did you mean 'llama3'"));
+  file["rope_scaling"] = {{"type", "ntk"}, {"factor", 8}};
+  CHECK(parse_model(file.dump(), "config.json").ok());
+  file["rope_scaling"] = {{"type", "linear"}, {"factor", 0}};
+  CHECK(mentions(error_of(parse_model(file.dump(), "config.json")), "factor 0"));
 }
 
 TEST_CASE("unknown keys of a foreign file are accepted") {
