@@ -20,8 +20,8 @@ namespace echelon::gui {
 namespace {
 
 constexpr const char* kFormat = "echelon-session";
-constexpr std::int64_t kSessionSchema =
-    2;  // 1 calls the request "question" and has the old names of flags
+/// 1 calls the request "question" and has the old names of flags; 1 and 2 pin no plan.
+constexpr std::int64_t kSessionSchema = 3;
 constexpr const char* kPlanFormat = "echelon-plan";
 constexpr const char* kReportFormat = "echelon-run";
 
@@ -70,20 +70,55 @@ Status read_locks(const Json& list, const std::string& place, Query& query) {
   return Done{};
 }
 
+Status read_request_and_plan(const Json& request, const Json& plan, const std::string& request_at,
+                             const std::string& plan_at, Query& query) {
+  if (const Status read = read_flags(request, cli::kJob | cli::kSearch | cli::kSearchAlone,
+                                     request_at, query.request);
+      !read) {
+    return read;
+  }
+  return read_flags(plan, cli::kLayout, plan_at, query.plan);
+}
+
+/// The pinned plan, or null.
+Result<std::optional<Query>> read_pinned(const Json& object, const std::string& where) {
+  if (object.is_null()) return std::optional<Query>{};
+  JsonReader reader(object, where, "/pinned");
+  const Json* request = reader.member("request");
+  const Json* plan = reader.member("plan");
+  if (request == nullptr || plan == nullptr) {
+    reader.fail("plan", "no request or no plan", "both, as the window writes them");
+  }
+  if (const Status read = reader.finish(); !read) return read.error();
+  Query query;
+  query.follows_best = false;
+  if (const Status read = read_request_and_plan(*request, *plan, where + " at /pinned/request",
+                                                where + " at /pinned/plan", query);
+      !read) {
+    return read.error();
+  }
+  return std::optional(std::move(query));
+}
+
 }  // namespace
 
-std::string session_to_json(const Query& query) {
+std::string session_to_json(const Session& session) {
+  const Query& query = session.query;
+  const Json pinned = session.pinned ? Json{{"request", flags_to_json(session.pinned->request)},
+                                            {"plan", flags_to_json(session.pinned->plan)}}
+                                     : Json();
   const Json root{{"format", kFormat},
                   {"schema", kSessionSchema},
                   {"version", version()},
                   {"request", flags_to_json(query.request)},
                   {"plan", flags_to_json(query.plan)},
                   {"locked", query.locked},
-                  {"follows_best", query.follows_best}};
+                  {"follows_best", query.follows_best},
+                  {"pinned", pinned}};
   return root.dump(2) + "\n";
 }
 
-Result<Query> parse_session(std::string_view json, std::string_view where_view) {
+Result<Session> parse_session(std::string_view json, std::string_view where_view) {
   const std::string where(where_view);
   const Result<Json> root = parse_json(json, where);
   if (!root) return root.error();
@@ -97,7 +132,9 @@ Result<Query> parse_session(std::string_view json, std::string_view where_view) 
   const Json* request = reader.member(request_key);
   const Json* plan = reader.member("plan");
   const Json* locked = reader.member("locked");
-  Query query;
+  const Json* pinned = schema < 3 ? nullptr : reader.member("pinned");
+  Session session;
+  Query& query = session.query;
   query.follows_best = reader.boolean("follows_best");
   for (const auto& [key, member] :
        {std::pair(request_key, request), std::pair("plan", plan), std::pair("locked", locked)}) {
@@ -106,21 +143,23 @@ Result<Query> parse_session(std::string_view json, std::string_view where_view) 
     }
   }
   if (const Status read = reader.finish(); !read) return read.error();
-  if (const Status read = read_flags(*request, cli::kJob | cli::kSearch | cli::kSearchAlone,
-                                     where + " at /" + request_key, query.request);
+  if (const Status read = read_request_and_plan(*request, *plan, where + " at /" + request_key,
+                                                where + " at /plan", query);
       !read) {
-    return read.error();
-  }
-  if (const Status read = read_flags(*plan, cli::kLayout, where + " at /plan", query.plan); !read) {
     return read.error();
   }
   if (const Status read = read_locks(*locked, where + " at /locked", query); !read) {
     return read.error();
   }
-  return query;
+  if (pinned != nullptr) {
+    Result<std::optional<Query>> read = read_pinned(*pinned, where);
+    if (!read) return read.error();
+    session.pinned = *std::move(read);
+  }
+  return session;
 }
 
-Result<Query> read_session(const std::string& path) {
+Result<Session> read_session(const std::string& path) {
   constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
   const Result<std::string> text = read_file(path, kMaxBytes);
   if (!text) return text.error();
@@ -175,25 +214,33 @@ Result<Query> query_of_plan_file(const std::string& path) {
   return query;
 }
 
-Result<Query> query_of_file(const std::string& path, const cli::Settings& changes) {
-  Result<Query> query =
-      kind_of(path) == FileKind::session ? read_session(path) : query_of_plan_file(path);
-  if (!query) return query;
+Result<Session> session_of_file(const std::string& path, const cli::Settings& changes) {
+  Session session;
+  if (kind_of(path) == FileKind::session) {
+    Result<Session> read = read_session(path);
+    if (!read) return read.error();
+    session = *std::move(read);
+  } else {
+    Result<Query> read = query_of_plan_file(path);
+    if (!read) return read.error();
+    session.query = *std::move(read);
+  }
+  Query& query = session.query;
   const Query other = query_of(changes);
-  for (const auto& [flag, setting] : other.request.all()) query->request.set(flag, setting);
+  for (const auto& [flag, setting] : other.request.all()) query.request.set(flag, setting);
   if (other.request.has("model")) {
-    for (const char* flag : kPerLayerFlags) query->plan.erase(flag);
+    for (const char* flag : kPerLayerFlags) query.plan.erase(flag);
   }
   if (other.request.has("gpus")) {
-    query->plan.erase("dp");
-    query->plan.erase(kZeroGroupFlag);
+    query.plan.erase("dp");
+    query.plan.erase(kZeroGroupFlag);
   }
-  const Result<PlanConstraints> pinned = cli::constraints_of(query->plan);
+  const Result<PlanConstraints> pinned = cli::constraints_of(query.plan);
   const Result<PlanConstraints> changed = cli::constraints_of(other.plan);
   if (!pinned) return pinned.error();
   if (!changed) return changed.error();
-  query->plan = cli::settings_of(cli::changed_by(*pinned, *changed));
-  return query;
+  query.plan = cli::settings_of(cli::changed_by(*pinned, *changed));
+  return session;
 }
 
 }  // namespace echelon::gui

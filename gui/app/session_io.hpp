@@ -1,6 +1,7 @@
-// Session files: the query of the window.
+// Session files: the query of the window, and the plan pinned next to it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,17 +9,22 @@
 
 namespace echelon::gui {
 
-/// JSON, the same bytes for the same query:
-///   { "format": "echelon-session", "schema": 2, "request": { flag: text }, "plan": { flag: text
-///   },
-///     "locked": [flag], "follows_best": bool }
-[[nodiscard]] std::string session_to_json(const Query& query);
+struct Session {
+  Query query;
+  std::optional<Query> pinned;  ///< the plan pinned for comparison and its request; locks nothing
+  bool operator==(const Session&) const = default;
+};
+
+/// JSON, the same bytes for the same session:
+///   { "format": "echelon-session", "schema": 3, "request": { flag: text }, "plan": { flag: text },
+///     "locked": [flag], "follows_best": bool, "pinned": null | { "request": ..., "plan": ... } }
+[[nodiscard]] std::string session_to_json(const Session& session);
 /// Errors: not JSON, not a session, another schema, an unknown or misplaced key or flag, a value
 /// that is not a string, a lock on a flag that the plan lacks. The values themselves are checked
-/// when the query is priced. Files of schema 1
-/// and both spellings of renamed flags are accepted.
-[[nodiscard]] Result<Query> parse_session(std::string_view json, std::string_view where);
-[[nodiscard]] Result<Query> read_session(const std::string& path);
+/// when the query is priced. Files of schemas 1 and 2, which pin nothing, and both spellings of
+/// renamed flags are accepted.
+[[nodiscard]] Result<Session> parse_session(std::string_view json, std::string_view where);
+[[nodiscard]] Result<Session> read_session(const std::string& path);
 
 /// Errors with line and column: an unreadable file, or invalid JSON.
 [[nodiscard]] Status check_json(const std::string& path);
@@ -31,7 +37,8 @@ enum class FileKind { session, plan, run_report, other };
 /// The query of a plan file, its plan unlocked. The model is named by the catalog if that has it,
 /// else by the path of the file.
 [[nodiscard]] Result<Query> query_of_plan_file(const std::string& path);
-/// The query of a session or plan file, with values overridden by the flags `changes`.
-[[nodiscard]] Result<Query> query_of_file(const std::string& path, const cli::Settings& changes);
+/// A session or plan file; the flags `changes` override values of its query.
+[[nodiscard]] Result<Session> session_of_file(const std::string& path,
+                                              const cli::Settings& changes);
 
 }  // namespace echelon::gui

@@ -88,9 +88,10 @@ int show(int argc, char** argv, const cli::Arguments& arguments, const cli::Sett
   Window window;
   const bool from_file = !arguments.words.empty();
   if (from_file) {
-    const Result<Query> query = query_of_file(arguments.words.front(), settings);
-    if (!query) return report_error(query.error());
-    window.session().reset(*query);
+    const Result<Session> session = session_of_file(arguments.words.front(), settings);
+    if (!session) return report_error(session.error());
+    window.session().reset(session->query);
+    window.restore_pinned(session->pinned);
   } else {
     window.session().reset(query_of(settings));
   }

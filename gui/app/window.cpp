@@ -346,8 +346,28 @@ void Window::refresh_views(bool plan, bool space) {
   }
 }
 
+void Window::restore_pinned(const std::optional<Query>& pinned) {
+  if (!pinned) return;
+  PlanningSession one;
+  one.reset(*pinned);
+  if (!one.plan()) {
+    const std::optional<Error>& why = one.plan_error() ? one.plan_error() : one.request_error();
+    if (why) show_status(tr("The pinned plan: %1").arg(qt_text(why->message())), true);
+    return;
+  }
+  pinned_ = one.plan();
+  pinned_query_ = pinned;
+  refresh_views(true, false);
+}
+
+void Window::pin(const PlanResultPtr& plan) {
+  pinned_ = plan;
+  pinned_query_.reset();
+  if (plan) pinned_query_ = query_of_plan(session_.query().request, *plan);
+}
+
 void Window::pin_plan() {
-  pinned_ = session_.plan();
+  pin(session_.plan());
   refresh_views(true, false);
   show_status(tr("Pinned: the Compare tab shows it next to the current plan."));
 }

@@ -62,6 +62,11 @@ class Window : public QMainWindow {
   void explain();
   /// Keeps the current plan for comparison with others.
   void pin_plan();
+  /// The pinned plan of a session; without one what is pinned stays. The status bar shows why a
+  /// plan cannot be priced any more.
+  void restore_pinned(const std::optional<Query>& pinned);
+  /// Null: none is pinned.
+  [[nodiscard]] PlanResultPtr pinned() const { return pinned_; }
 
   /// A view and its name, which is also that of its screenshot.
   struct ViewEntry {
@@ -120,6 +125,7 @@ class Window : public QMainWindow {
   void build_plan_menu();
   void build_view_menu();
   void build_toolbar();
+  void pin(const PlanResultPtr& plan);
   void swap_with_pinned();
   void stop_all();
   QAction* add(QMenu* menu, const QString& text, const QKeySequence& keys,
@@ -160,6 +166,7 @@ class Window : public QMainWindow {
   std::vector<QAction*> actions_;
   QWidget* focused_view_ = nullptr;  ///< the view that had the focus last; image export draws it
   PlanResultPtr pinned_;
+  std::optional<Query> pinned_query_;  ///< what pinned_ was priced for
   Theme theme_ = Theme::system;
   Welcome* welcome_ = nullptr;
   QStackedWidget* centre_ = nullptr;  ///< the welcome page, or summary and space

@@ -41,7 +41,13 @@ bool Window::open_file(const QString& path) {
     return false;
   }
   switch (kind_of(name)) {
-    case FileKind::session: return begin_with(path, read_session(name), true);
+    case FileKind::session: {
+      const Result<Session> session = read_session(name);
+      if (!session) return begin_with(path, session.error(), true);
+      const bool begun = begin_with(path, session->query, true);
+      restore_pinned(session->pinned);
+      return begun;
+    }
     case FileKind::plan: return begin_with(path, query_of_plan_file(name), false);
     case FileKind::run_report:
       raise_view(tr("Run"));
@@ -83,7 +89,8 @@ bool Window::begin_with(const QString& path, const Result<Query>& query, bool is
 }
 
 Status Window::save_session(const QString& path) {
-  Status written = write_file(path.toStdString(), session_to_json(session_.query()));
+  Status written =
+      write_file(path.toStdString(), session_to_json({session_.query(), pinned_query_}));
   if (written) {
     session_.mark_saved(path.toStdString());
     remember_file(path);
@@ -114,7 +121,8 @@ void Window::save_last_session() {
   const bool unsaved = session_.resolved() && session_.document().file.empty();
   const std::string path = last_session_path().toStdString();
   if (!unsaved || !QDir().mkpath(QFileInfo(last_session_path()).absolutePath())) return;
-  if (const Status written = write_file(path, session_to_json(session_.query())); !written) {
+  const std::string text = session_to_json({session_.query(), pinned_query_});
+  if (const Status written = write_file(path, text); !written) {
     show_status(qt_text(written.error().message()), true);
   }
 }

@@ -135,7 +135,8 @@ void Window::swap_with_pinned() {
   if (!pinned_ || !before) {
     return show_status(tr("No plan is pinned: press K to pin the current one"), true);
   }
-  const PlanResultPtr other = std::exchange(pinned_, before);
+  const PlanResultPtr other = pinned_;
+  pin(before);
   session_.load_plan(other->candidate.plan);
 }
 

@@ -27,6 +27,17 @@ Query query_of(const cli::Settings& settings) {
   return query;
 }
 
+Query query_of_plan(const cli::Settings& request, const PlanResult& plan) {
+  const PlanRequest& priced = plan.resolved.request;
+  Query out;
+  out.request = request;
+  out.request.set("precision", {priced.job.precision.name, "--precision"});
+  out.plan = cli::settings_of(plan.candidate.plan);
+  out.plan.set("gpus", {std::to_string(priced.cluster.gpus()), "--gpus"});
+  out.follows_best = false;
+  return out;
+}
+
 cli::Settings search_flags(const Query& query) {
   cli::Settings all = query.request;
   for (const std::string& flag : query.locked) {

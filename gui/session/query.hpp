@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags/plan_settings.hpp"
+#include "gui/session/results.hpp"
 
 namespace echelon::gui {
 
@@ -25,6 +26,9 @@ struct Query {
 /// Splits flags of any origin into request and plan; plan flags are locked. Errors about the values
 /// name the flag, not the file they came from.
 [[nodiscard]] Query query_of(const cli::Settings& settings);
+/// The query that gives this plan alone, whatever a search finds. `request`: the flags that it was
+/// priced for.
+[[nodiscard]] Query query_of_plan(const cli::Settings& request, const PlanResult& plan);
 /// The flags of the search: the request and the locked flags of the plan.
 [[nodiscard]] cli::Settings search_flags(const Query& query);
 

@@ -121,6 +121,39 @@ TEST_CASE("a session is saved and opened again") {
   CHECK_FALSE(window.save_session("/no/such/folder/s.json").ok());
 }
 
+TEST_CASE("a session keeps the pinned plan, of another job too") {
+  const WindowFixture fixture;
+  gui::Window& window = *fixture.window;
+  window.session().set_plan_flag("tp", "4");
+  window.pin_plan();
+  REQUIRE(window.pinned());
+  const Candidate before = window.pinned()->candidate;
+  window.session().set_request_flag("gpus", "16");
+  fixture.wait_for_search();
+  REQUIRE(window.save_session(fixture.file("s.json")).ok());
+
+  gui::Window again;
+  CHECK(again.pinned() == nullptr);
+  REQUIRE(again.open_file(fixture.file("s.json")));
+  REQUIRE(again.pinned());
+  CHECK(again.pinned()->candidate.plan == before.plan);
+  CHECK(again.pinned()->candidate.prediction.time.step == before.prediction.time.step);
+  CHECK(again.pinned()->resolved.request.cluster.gpus() == 8);
+  CHECK(again.session().resolved()->request.cluster.gpus() == 16);
+  // Another session's plan, then one that can be priced no more.
+  REQUIRE(again.save_session(fixture.file("again.json")).ok());
+  CHECK(slurp(fixture.file("again.json").toStdString()) ==
+        slurp(fixture.file("s.json").toStdString()));
+  std::string text = slurp(fixture.file("s.json").toStdString());
+  const std::size_t at = text.find("gpt2", text.find("pinned"));
+  REQUIRE(at != std::string::npos);
+  text.replace(at, 4, "gone");
+  std::ofstream(fixture.file("gone.json").toStdString()) << text;
+  gui::Window third;
+  CHECK(third.open_file(fixture.file("gone.json")));
+  CHECK(third.pinned() == nullptr);
+}
+
 TEST_CASE("an exported plan file holds the current plan and opens as it") {
   const WindowFixture fixture;
   gui::Window& window = *fixture.window;

@@ -4,6 +4,9 @@
 #include <QSignalSpy>
 #include <QTest>
 
+#include <optional>
+#include <vector>
+
 #include "gui/app/session_io.hpp"
 #include "gui/session/flag_names.hpp"
 #include "planner/search/optimize.hpp"
@@ -306,17 +309,22 @@ TEST_CASE("a session is read back unchanged") {
   wait_for_search(session);
   session.set_plan_flag("tp", "4");
   session.lock("tp", true);
-  const std::string text = gui::session_to_json(session.query());
-  const Result<gui::Query> back = gui::parse_session(text, "s.json");
-  REQUIRE(back.ok());
-  CHECK(*back == session.query());
-  CHECK(gui::session_to_json(*back) == text);
+  std::vector<std::optional<gui::Query>> all(2);
+  all[1] = gui::query_of_plan(session.query().request, *session.plan());
+  for (const std::optional<gui::Query>& pinned : all) {
+    const std::string text = gui::session_to_json({session.query(), pinned});
+    const Result<gui::Session> back = gui::parse_session(text, "s.json");
+    REQUIRE(back.ok());
+    CHECK(back->query == session.query());
+    CHECK(back->pinned == pinned);
+    CHECK(gui::session_to_json(*back) == text);
+  }
 }
 
 TEST_CASE("an invalid session is rejected with its location") {
   const auto message = [](const std::string& text) {
-    const Result<gui::Query> query = gui::parse_session(text, "s.json");
-    return query ? std::string("read") : query.error().message();
+    const Result<gui::Session> session = gui::parse_session(text, "s.json");
+    return session ? std::string("read") : session.error().message();
   };
   const std::string head = R"({"format":"echelon-session","schema":2,"version":"x",)";
   const std::string good =
@@ -324,7 +332,7 @@ TEST_CASE("an invalid session is rejected with its location") {
   CHECK(message(good) == "read");
   CHECK(lacks(message("{"), "s.json") == "");
   CHECK(lacks(message(R"({"format":"echelon-plan"})"), "not a session") == "");
-  CHECK(lacks(message(R"({"format":"echelon-session","schema":3})"), "/schema") == "");
+  CHECK(lacks(message(R"({"format":"echelon-session","schema":4})"), "/schema") == "");
   CHECK(lacks(message(head + R"("plan":{},"locked":[],"follows_best":true})"), "request") == "");
   CHECK(lacks(message(head + R"("request":{"gpu":"8"},"plan":{},"locked":[],)"
                              R"("follows_best":true})"),
@@ -343,6 +351,23 @@ TEST_CASE("an invalid session is rejected with its location") {
               "'a'") == "");
 }
 
+TEST_CASE("an invalid pinned plan of a session is rejected with its location") {
+  const auto message = [](const std::string& pinned) {
+    const Result<gui::Session> session = gui::parse_session(
+        R"({"format":"echelon-session","schema":3,"version":"x","request":{"gpus":"8"},)"
+        R"("plan":{"tp":"2"},"locked":[],"follows_best":true,"pinned":)" +
+            pinned + "}",
+        "s.json");
+    return session ? std::string("read") : session.error().message();
+  };
+  CHECK(message("null") == "read");
+  CHECK(message(R"({"request":{"model":"gpt2"},"plan":{"tp":"2"}})") == "read");
+  CHECK(lacks(message("7"), "/pinned") == "");
+  CHECK(lacks(message(R"({"plan":{"tp":"2"}})"), "/pinned") == "");
+  CHECK(lacks(message(R"({"request":{},"plan":{"tpp":"2"}})"), "/pinned/plan/tpp") == "");
+  CHECK(lacks(message(R"({"request":{"tp":"2"},"plan":{}})"), "/pinned/request/tp") == "");
+}
+
 TEST_CASE("sessions of schema 1 and with earlier spellings of flags still open") {
   const auto read = [](const std::string& schema_and_request, const std::string& zero_group) {
     return gui::parse_session(R"({"format":"echelon-session",)" + schema_and_request +
@@ -350,14 +375,14 @@ TEST_CASE("sessions of schema 1 and with earlier spellings of flags still open")
                                   zero_group + R"("],"follows_best":false})",
                               "s.json");
   };
-  const Result<gui::Query> current =
+  const Result<gui::Session> current =
       read(R"("schema":2,"request":{"model":"gpt2","framework":"fsdp2"})", "zero-group-size");
   REQUIRE(current.ok());
-  CHECK(value(current->request, "model") == "gpt2");
-  CHECK(value(current->request, gui::kFrameworkFlag) == "fsdp2");
-  CHECK(value(current->plan, gui::kZeroGroupFlag) == "4");
-  CHECK(current->locked.contains(gui::kZeroGroupFlag));
-  const Result<gui::Query> earlier =
+  CHECK(value(current->query.request, "model") == "gpt2");
+  CHECK(value(current->query.request, gui::kFrameworkFlag) == "fsdp2");
+  CHECK(value(current->query.plan, gui::kZeroGroupFlag) == "4");
+  CHECK(current->query.locked.contains(gui::kZeroGroupFlag));
+  const Result<gui::Session> earlier =
       read(R"("schema":1,"question":{"model":"gpt2","framework":"fsdp2"})", "zero-group-size");
   REQUIRE(earlier.ok());
   CHECK(*earlier == *current);
