@@ -49,6 +49,9 @@ struct Stage {
   std::optional<int> chunk{};  ///< none: all chunks of the stage
   /// DualPipe, whose chunks are two stages of the model: the first one's layers. None: half of all.
   std::optional<Part> first_chunk{};
+  /// Which layer of the model each of its chunks begins with. Known where memory is planned
+  /// (Framework::fixed_blocks) for layers of two kinds; elsewhere empty.
+  std::vector<int> begins{};
   bool operator==(const Stage&) const = default;
 };
 

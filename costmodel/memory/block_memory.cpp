@@ -1,13 +1,17 @@
 // Memory of one stage where every block is allocated before the first step
 // (Framework::fixed_blocks).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
+#include <optional>
 #include <queue>
 #include <vector>
 
 #include "core/model/attention.hpp"
 #include "costmodel/schedule/compute_order.hpp"
+#include "costmodel/schedule/gather_slots.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
 
@@ -71,30 +75,42 @@ Bytes StageModel::saved_block(const Stage& chunk) const {
   return saved;
 }
 
+/// The plan's schedule of so many microbatches that buffers are used as in the whole step: of the
+/// first ones, of some in the middle, which repeat, and of the last ones. None: measured runs may
+/// pad what no group of microbatches holds.
+std::optional<PipelineShape> StageModel::followed_shape() const {
+  const bool grouped = plan_.vpp > 1;
+  const std::int64_t group = grouped ? plan_.group_size() : 1;
+  const std::int64_t last = microbatches_ % group;
+  if (microbatches_ < group || (last > 0 && last < plan_.pp)) return {};
+  const std::int64_t most = grouped ? 8 : plan_.pp + 3;
+  return PipelineShape{
+      .kind = plan_.schedule,
+      .ranks = plan_.pp,
+      .chunks = plan_.vpp,
+      .microbatches = static_cast<int>(std::min(microbatches_ / group, most) * group + last),
+      .group = static_cast<int>(group)};
+}
+
 /// Buffers of saved activations, as many as chunks are in flight. A forward takes the first free
 /// one (costmodel/schedule/buffer_allocation.cpp), and each is as large as the largest chunk it
-/// serves. Groups of microbatches repeat: three of them and the last one are followed.
+/// serves.
 Bytes StageModel::saved_blocks(const Stage& stage) const {
-  const int g = plan_.group_size();
-  const std::int64_t flying =
-      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_, g);
+  const std::int64_t flying = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                               microbatches_, plan_.group_size());
   std::vector<Bytes> saved;
   for (int c = 0; c < plan_.vpp; ++c) saved.push_back(saved_block(chunk_of(stage, c)));
   const Bytes largest = *std::ranges::max_element(saved);
   const bool equal = std::ranges::all_of(saved, [&](Bytes each) { return each == largest; });
-  const std::int64_t last = microbatches_ % g;
-  // Measured runs may pad what no group holds.
-  const bool grouped = g <= microbatches_ && (last == 0 || last >= plan_.pp);
-  if (equal || !grouped) return static_cast<double>(flying) * largest;
-  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches_ / g, 8) * g + last);
+  const std::optional<PipelineShape> shape = followed_shape();
+  if (equal || !shape) return static_cast<double>(flying) * largest;
   std::vector<Bytes> buffers;
   std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
-  std::vector<std::size_t> used(static_cast<std::size_t>(m) * saved.size());
-  for (const ComputeStep& step :
-       compute_order({plan_.schedule, plan_.pp, plan_.vpp, m, g}, stage.index)) {
+  const auto m = static_cast<std::size_t>(shape->microbatches);
+  std::vector<std::size_t> used(m * saved.size());
+  for (const ComputeStep& step : compute_order(*shape, stage.index)) {
     const auto chunk = static_cast<std::size_t>(step.chunk);
-    std::size_t& buffer =
-        used[chunk * static_cast<std::size_t>(m) + static_cast<std::size_t>(step.microbatch)];
+    std::size_t& buffer = used[chunk * m + static_cast<std::size_t>(step.microbatch)];
     if (step.op != Op::forward) {
       free.push(buffer);
       continue;
@@ -151,28 +167,35 @@ Bytes StageModel::schedule_buffers(const Stage& stage) const {
   return buffers;
 }
 
-/// What a running instruction needs: its transients, what it recomputes, normalised rows with their
-/// mean and deviation; a whole sequence, and its gathered copy; the gradient that runs from layer
-/// to layer.
-Bytes StageModel::instruction_workspace(const Stage& stage) const {
-  const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
-                                stage.layers.moe > 0 ? costs_.moe.transient : Bytes{},
-                                last(stage) ? costs_.head_transient : Bytes{}});
+/// What a running instruction of a chunk needs: its transients, and what it recomputes.
+Bytes StageModel::chunk_workspace(const Stage& chunk) const {
+  const Bytes turns = std::max({chunk.layers.dense > 0 ? costs_.dense.transient : Bytes{},
+                                chunk.layers.moe > 0 ? costs_.moe.transient : Bytes{},
+                                last(chunk) ? costs_.head_transient : Bytes{}});
   Bytes recomputed;
   const auto recompute = [&](const LayerCosts& layer, int LayerCounts::*kind) {
-    if (stage.recomputed.*kind > 0) {
+    if (chunk.recomputed.*kind > 0) {
       recomputed = std::max(recomputed, layer.saved - costs_.layer_input);
-    } else if (stage.selective.*kind > 0) {
+    } else if (chunk.selective.*kind > 0) {
       recomputed = std::max(recomputed, layer.saved - layer.saved_selective);
     }
   };
   recompute(costs_.dense, &LayerCounts::dense);
   recompute(costs_.moe, &LayerCounts::moe);
+  return turns + recomputed;
+}
+
+/// The most of any chunk; normalised rows with their mean and deviation; a whole sequence, and its
+/// gathered copy; the gradient that runs from layer to layer.
+Bytes StageModel::instruction_workspace(const Stage& stage) const {
+  Bytes of_chunk;
+  for (int c = 0; c < plan_.vpp; ++c)
+    of_chunk = std::max(of_chunk, chunk_workspace(chunk_of(stage, c)));
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
   const double rows =
       costs_.layer_input.in(kByte) / (cost_model_.model().hidden * width_of(recipe_.compute));
-  Bytes workspace = turns + recomputed + 2 * costs_.layer_input +
+  Bytes workspace = of_chunk + 2 * costs_.layer_input +
                     Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
                     c_.gemm_workspace;
   if (stage.layers.total() > 0) {
@@ -184,42 +207,107 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
   return workspace;
 }
 
+/// Parameters that each unit of ZeRO moves, chunk after chunk: of its layers and of the ends,
+/// without a tied embedding. Experts that no other rank has are neither gathered nor reduced.
+/// Source: runtime/model/parameters.cpp, unit_flat.
+std::vector<double> StageModel::moved_units(const Stage& stage, int units) const {
+  const double tied = tied_parameters(stage);
+  const double moe = costs_.moe.parameters + moved_experts();
+  std::vector<double> moved;
+  for (int c = 0; c < plan_.vpp; ++c) {
+    const Stage chunk = chunk_of(stage, c);
+    const auto layer = [&](int unit) {  // where it begins
+      const int in_model = chunk.begins.front() + unit * chunk.layers.total() / units;
+      return std::min(in_model, cost_model_.model().layers);
+    };
+    for (int unit = 0; unit < units; ++unit) {
+      const int with_experts =
+          cost_model_.moe_before(layer(unit + 1)) - cost_model_.moe_before(layer(unit));
+      const int dense = layer(unit + 1) - layer(unit) - with_experts;
+      double& sum = moved.emplace_back(dense * costs_.dense.parameters + with_experts * moe);
+      if (unit == 0 && first(chunk)) sum += costs_.embedding_parameters - tied;
+      if (unit == units - 1 && last(chunk))
+        sum += head_parameters(stage) - (first(stage) ? 0 : tied);
+    }
+  }
+  return moved;
+}
+
+/// ZeRO-3's buffers of gathered units, each as large as the largest that a schedule puts there.
+double StageModel::gathered_units(const Stage& stage, const std::vector<double>& moved,
+                                  int units) const {
+  const std::optional<PipelineShape> shape = followed_shape();
+  if (!shape) return kGatherSlots * *std::ranges::max_element(moved);
+  std::vector<GatherUnit> uses;
+  for (const ComputeStep& step : compute_order(*shape, stage.index)) {
+    // One unit's weight gradient is an instruction of the whole chunk.
+    const bool whole = step.op == Op::backward_weight && units == 1;
+    for (int i = 0; i < units; ++i) {
+      const int unit = step.op == Op::forward ? i : units - 1 - i;
+      uses.push_back({step.chunk, whole ? std::nullopt : std::optional(unit)});
+    }
+  }
+  std::array<double, kGatherSlots> largest{};
+  const std::vector<GatherSlot> slots = gather_slots(uses, kGatherSlots);
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    const int number = uses[use].chunk * units + uses[use].unit.value_or(0);
+    double& most = largest[slots[use].slot];
+    most = std::max(most, moved[static_cast<std::size_t>(number)]);
+  }
+  return std::accumulate(largest.begin(), largest.end(), 0.0);
+}
+
+/// The same in closed form for layers of one kind. Of two kinds, whose places are not known, the
+/// least: the ends lie with the smaller kind, and the two gathered units differ.
+StageModel::MovedUnits StageModel::units_alike(const Stage& stage, int units) const {
+  const double tied = tied_parameters(stage);
+  const double dense = costs_.dense.parameters;
+  const double moe = costs_.moe.parameters + moved_experts();
+  const bool differ = stage.layers.dense > 0 && stage.layers.moe > 0;
+  const double larger = stage.layers.moe == 0 ? dense : differ ? std::max(dense, moe) : moe;
+  const double smaller = differ ? std::min(dense, moe) : larger;
+  const double first_end = first(stage) ? costs_.embedding_parameters - tied : 0.0;
+  double last_end = 0;
+  if (last(stage)) last_end = head_parameters(stage) - (first(stage) ? 0 : tied);
+  const double layers = stage.layers.total();
+  const double of_unit = layers > 0 ? std::max(1.0, std::ceil(layers / plan_.vpp / units)) : 0.0;
+  const double ends = units == 1 ? first_end + last_end : std::max(first_end, last_end);
+  MovedUnits moved;
+  moved.largest = std::max(larger + (of_unit - 1) * smaller, of_unit * smaller + ends);
+  // One microbatch after another, a unit is gathered where the one before the last was.
+  const bool same_place = plan_.pp == 1 && units % 2 == 1;
+  moved.gathered = of_unit * (larger + smaller) +
+                   (same_place ? std::max(first_end, last_end) : first_end + last_end);
+  if (units * plan_.vpp == 1) {
+    // ZB-H1 gathers a unit again for its weight gradient.
+    moved.gathered =
+        plan_.schedule == ScheduleKind::zero_bubble_h1 ? 2 * moved.largest : moved.largest;
+  }
+  return moved;
+}
+
 /// What ZeRO moves. A unit is a layer; the first and the last hold the ends too. ZeRO-2/3 make a
-/// unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers units into two.
-/// Of layers of both kinds each block fits the larger one; a stage of two such has one of each.
-/// Experts that no other rank has are neither gathered nor reduced.
+/// unit's gradients in one of two blocks as large as the largest, the other being reduced; ZeRO-3
+/// gathers units into two.
 Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
   if (zero < 2) return {};
-  const double tied = tied_parameters(stage);
-  const double layers = stage.layers.total();
-  const double moved_experts = plan_.ep == 1 || expert_shard_ > 1 ? costs_.moe.experts : 0;
-  const double unit = std::max(stage.layers.dense > 0 ? costs_.dense.parameters : 0.0,
-                               stage.layers.moe > 0 ? costs_.moe.parameters + moved_experts : 0.0);
-  const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
-  double end_last = 0;
-  if (last(stage)) {
-    end_last = head_parameters(stage);
-    if (!first(stage)) end_last -= tied;
-  }
   const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
-  const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));
-  const double largest = each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
-  const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
-  const double open = zero_bubble ? std::min(static_cast<double>(microbatches_),
-                                             static_cast<double>(stage.index) + 1) *
-                                        units
-                                  : 1;
-  Bytes buffers = Bytes{(open + 1) * largest * recipe_.main_gradient};
-  buffers += Bytes{tied * recipe_.main_gradient};
-  if (zero == 3) {
-    // ZB-H1 gathers a unit again for its weight gradient.
-    const double one = zero_bubble ? 2 * largest : largest;
-    const bool differ = stage.layers.dense == 1 && stage.layers.moe == 1;
-    const double both =
-        differ ? costs_.dense.parameters + costs_.moe.parameters + moved_experts : 2 * each;
-    const double gathered = units * plan_.vpp > 1 ? both + end_first + end_last : one;
-    buffers += Bytes{gathered * recipe_.gathered_weight};
+  MovedUnits moved;
+  if (stage.begins.empty()) {
+    moved = units_alike(stage, units);
+  } else {
+    const std::vector<double> each = moved_units(stage, units);
+    moved.largest = *std::ranges::max_element(each);
+    if (zero == 3) moved.gathered = gathered_units(stage, each, units);
   }
+  const double open =
+      plan_.schedule == ScheduleKind::zero_bubble_h1
+          ? std::min(static_cast<double>(microbatches_), static_cast<double>(stage.index) + 1) *
+                units
+          : 1;
+  Bytes buffers =
+      Bytes{((open + 1) * moved.largest + tied_parameters(stage)) * recipe_.main_gradient};
+  if (zero == 3) buffers += Bytes{moved.gathered * recipe_.gathered_weight};
   return buffers;
 }
 

@@ -1,5 +1,7 @@
 // Memory of one stage (stage_model.hpp): states, activations, buffers.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -59,8 +61,9 @@ Bytes StageModel::graphs(const Stage& stage) const {
   return Bytes{2 * kOfGraph * stage.layers.total() * copies};
 }
 
-/// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk); of
-/// layers of two kinds the same share of each. Recomputed are the stage's first layers where its
+/// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk).
+/// Which of them are of which kind follows from the layer that it begins with; where that is not
+/// known, each chunk has the same share of both. Recomputed are the stage's first layers where its
 /// stages may differ (runtime: recomputed_layers), else equally many of each chunk (Megatron-LM:
 /// recompute_num_layers counts within a chunk).
 Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
@@ -75,8 +78,13 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
     if (chunk + 1 == v) before = all.total() - size;
     for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
   }
+  std::vector<int> begins;
+  if (!stage.begins.empty()) begins = {stage.begins[static_cast<std::size_t>(chunk)]};
   const auto moe_before = [&](int layers) {
-    return all.total() > 0 ? layers * all.moe / all.total() : 0;
+    if (begins.empty()) return all.total() > 0 ? layers * all.moe / all.total() : 0;
+    const int first = begins.front();
+    return cost_model_.moe_before(std::min(first + layers - before, cost_model_.model().layers)) -
+           cost_model_.moe_before(first);
   };
   const auto counts = [&](int begin, int end) {
     const int moe = moe_before(end) - moe_before(begin);
@@ -92,7 +100,8 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
           .layers = counts(before, before + size),
           .recomputed = counts(before, before + full),
           .selective = counts(before + full, before + both),
-          .chunk = chunk};
+          .chunk = chunk,
+          .begins = std::move(begins)};
 }
 
 /// Microbatches of one chunk whose activations a stage s of DualPipeV holds when all its chunks in

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "costmodel/schedule/build.hpp"
+#include "costmodel/schedule/gather_slots.hpp"
 #include "costmodel/schedule/simulator.hpp"
 
 namespace echelon {
@@ -105,7 +106,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   spec.units = units_of(cost_model.framework(), plan, buckets);
   spec.reduce_gradients = reduces(plan);
   spec.reduce_every_microbatch = plan.zero >= 2 && !cost_model.framework().reduces_once(plan);
-  spec.gather_slots = plan.zero == 3 && shards(plan) ? 2 : 0;
+  spec.gather_slots = plan.zero == 3 && shards(plan) ? kGatherSlots : 0;
   spec.gather_updated = plan.zero < 3 && shards(plan);
   spec.tied_embedding = cost_model.model().tied_embeddings && placement_of(plan).last_rank() > 0;
   spec.clip = true;

@@ -112,9 +112,8 @@ class ScheduleBuilder {
   std::map<std::tuple<Op, int, int>, std::uint32_t> shared_;  ///< nodes by op, stage and unit
 };
 
-/// ZeRO-3: gathers each unit before it is needed, at most gather_slots at a time. A unit that is
-/// needed again stays; who leaves is the one needed last (Belady), never the one that runs
-/// meanwhile.
+/// ZeRO-3: gathers each unit before it is needed, at most gather_slots at a time
+/// (gather_slots.hpp).
 void gather_parameters(const ScheduleSpec& spec, int rank, ScheduleBuilder& out);
 
 }  // namespace echelon

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "core/plan/stage_placement.hpp"
 #include "costmodel/collectives/collectives.hpp"
@@ -10,6 +12,8 @@
 #include "costmodel/time/pipeline_model.hpp"
 
 namespace echelon {
+
+struct PipelineShape;
 
 /// Forward and backward of one microbatch through all chunks of one stage.
 struct StageTimes {
@@ -117,10 +121,24 @@ class StageModel : public PipelineModel {
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;
+  [[nodiscard]] std::optional<PipelineShape> followed_shape() const;
   [[nodiscard]] Bytes saved_block(const Stage& chunk) const;
   [[nodiscard]] Bytes saved_blocks(const Stage& stage) const;
   [[nodiscard]] Bytes schedule_buffers(const Stage& stage) const;
+  [[nodiscard]] Bytes chunk_workspace(const Stage& chunk) const;
   [[nodiscard]] Bytes instruction_workspace(const Stage& stage) const;
+  /// Of one stage, in parameters: the largest unit of ZeRO, and all buffers of gathered ones.
+  struct MovedUnits {
+    double largest = 0;
+    double gathered = 0;
+  };
+  [[nodiscard]] double moved_experts() const {
+    return plan_.ep == 1 || expert_shard_ > 1 ? costs_.moe.experts : 0;
+  }
+  [[nodiscard]] std::vector<double> moved_units(const Stage& stage, int units) const;
+  [[nodiscard]] double gathered_units(const Stage& stage, const std::vector<double>& moved,
+                                      int units) const;
+  [[nodiscard]] MovedUnits units_alike(const Stage& stage, int units) const;
   [[nodiscard]] Bytes zero_buffers(const Stage& stage, int zero) const;
   [[nodiscard]] double tied_parameters(const Stage& stage) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, double parameters, const GroupLinks& shard,

@@ -55,9 +55,12 @@ void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
   }
   std::vector<Stage> chunks;
   chunks_of(cost_model, plan, chunks);
+  int begin = 0;
   for (const Stage& part : chunks) {
     Stage& stage = out[static_cast<std::size_t>(part.index)];
     stage.index = part.index;
+    if (cost_model.framework().fixed_blocks && plan.copies() == 1) stage.begins.push_back(begin);
+    begin += part.layers.total();
     if (plan.copies() > 1 && part.chunk == 0) {
       stage.first_chunk = {part.layers, part.recomputed, part.selective};
     }

@@ -105,6 +105,12 @@ bool ChunkPositions::complete(int position) const {
   return true;
 }
 
+std::vector<int> ChunkPositions::begins(int position) const {
+  if (!interleaves_kinds_) return {position};
+  const auto first = keys_[index(position)].begin() + 1;
+  return {first, first + chunks_.vpp};
+}
+
 LayerCounts ChunkPositions::first_layers(int position, int rank, int count, int first) {
   int moe = 0;
   int left = first;

@@ -46,6 +46,8 @@ class ChunkPositions {
   [[nodiscard]] int after(int position, int rank, int count);
   /// Whether all layers are held and every chunk of the first rank began where it had to.
   [[nodiscard]] bool complete(int position) const;
+  /// Layers with whose kinds the chunks of a rank at `position` begin.
+  [[nodiscard]] std::vector<int> begins(int position) const;
   /// The first `first` of the `count` layers of `rank`, chunk after chunk.
   [[nodiscard]] LayerCounts first_layers(int position, int rank, int count, int first);
   /// MoE layers among the first i of those of `rank`, chunk after chunk, for i = 0 .. `count`.

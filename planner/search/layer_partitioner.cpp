@@ -60,13 +60,14 @@ StageOption LayerPartitioner::option(int stage_index, int position, int layers) 
   };
   StageOption made{.stage = {.index = stage_index, .layers = first(layers)}};
   Stage& stage = made.stage;
+  if (places_matter_) stage.begins = positions_.begins(position);
   const bool counted = uniform_.has_value();
   if (counted) stage.recomputed = first(std::min(*uniform_, layers));
   const bool alike = one_kind_ || counted || plan_.recompute == Recompute::none ||
                      plan_.recompute == Recompute::selective;
   if (alike) {
     for (const StageOption& each : known) {
-      if (each.stage.layers == stage.layers &&
+      if (each.stage.layers == stage.layers && each.stage.begins == stage.begins &&
           (!counted || each.stage.recomputed == stage.recomputed)) {
         return each;
       }
@@ -134,9 +135,11 @@ bool LayerPartitioner::holds_more_than(int layers) {
 
 /// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
 /// recomputed, or all.
-bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full) const {
+bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full,
+                             std::optional<int> begin) const {
   const auto fits = [&](LayerCounts whole, LayerCounts selective) {
-    const Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
+    Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
+    if (begin && places_matter_) tried.begins = {*begin};
     return model_.reserved(model_.memory(tried)) <= usable_;
   };
   if (full) return fits(*full, {});
@@ -181,7 +184,7 @@ bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> u
   if (mixes_kinds()) return holds_some(stage, end - begin, uniform);
   std::optional<LayerCounts> full;
   if (uniform) full = count(begin, begin + std::min(*uniform, end - begin));
-  return holds(stage, count(begin, end), full);
+  return holds(stage, count(begin, end), full, begin);
 }
 
 /// Last layer that a stage can hold all layers from `begin` up to, from a guess on: memory grows

@@ -66,6 +66,7 @@ class LayerPartitioner {
     fixed_ = c.step_fixed;
     stretch_ = 1 + model_.straggler_share();
     one_kind_ = cost_model.one_kind();
+    places_matter_ = !one_kind_ && cost_model.framework().fixed_blocks;
   }
 
   /// After the plan's policy of recomputation has changed.
@@ -98,7 +99,8 @@ class LayerPartitioner {
     return fewest_layers(cost_model_.framework(), plan_.pp, plan_.vpp, stage);
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
-  [[nodiscard]] bool holds(int stage, LayerCounts all, std::optional<LayerCounts> full) const;
+  [[nodiscard]] bool holds(int stage, LayerCounts all, std::optional<LayerCounts> full,
+                           std::optional<int> begin = {}) const;
   [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
   [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
@@ -136,6 +138,7 @@ class LayerPartitioner {
   std::optional<int> uniform_;
   bool any_mix_ = false;
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
+  bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
   ChunkPositions positions_;
   std::vector<std::vector<StageOption>>
       options_;  ///< per stage, those that the position does not matter for

@@ -120,11 +120,15 @@ bool choose_recompute(const StageModel& model, Recompute policy, std::span<const
 bool recompute_each_stage(const CostModel& cost_model, const ShardingCosts& costs, Bytes usable,
                           ParallelPlan& plan) {
   const StageModel model(cost_model, plan, costs);
+  std::vector<Stage> stages;
+  stages_of(cost_model, plan, stages);
   for (int rank = 0; rank < plan.pp; ++rank) {
     const auto s = static_cast<std::size_t>(rank);
     const std::vector<int> moe_before = moe_before_of(cost_model, plan, rank);
     const int layers = plan.layers_per_stage[s];
-    Stage stage{.index = rank, .layers = {layers - moe_before.back(), moe_before.back()}};
+    Stage stage{.index = rank,
+                .layers = {layers - moe_before.back(), moe_before.back()},
+                .begins = stages[s].begins};
     if (!choose_recompute(model, plan.recompute, moe_before, usable, stage)) return false;
     plan.recompute_layers[s] = stage.recomputed.total();
     if (plan.recompute == Recompute::mixed) plan.selective_layers[s] = stage.selective.total();
