@@ -82,6 +82,15 @@ void chain_queues(const ScheduleDraft& draft, const NodeTimes& free,
   }
 }
 
+/// Nodes of the compute queues.
+std::vector<bool> computing(const ScheduleDraft& draft) {
+  std::vector<bool> out(draft.nodes, false);
+  for (const auto& queue : draft.compute) {
+    for (const std::uint32_t item : queue) out[draft.items[item].node] = true;
+  }
+  return out;
+}
+
 std::vector<std::optional<std::int32_t>> number_communications(const ScheduleDraft& draft,
                                                                const auto& earlier) {
   std::vector<std::optional<std::int32_t>> sequence(draft.nodes);
@@ -136,9 +145,11 @@ Lowering lower(const ScheduleDraft& draft, const ScheduleCosts& costs) {
   for (const auto& items : out.lists) chain_queues(draft, free, items, edges);
   out.times = longest_paths(durations, edges);
   // Step 3: the order in which things start there is the order of everything. Depth makes it agree
-  // with what waits for what where times are equal.
+  // with what waits for what where times are equal. Communications are issued before a pass that
+  // starts with them, in which the host may wait (for the counts of experts' rows).
+  const std::vector<bool> computes = computing(draft);
   const auto key = [&](std::uint32_t node) {
-    return std::tuple(out.times.start[node], out.times.depth[node], node);
+    return std::tuple(out.times.start[node], out.times.depth[node], bool{computes[node]}, node);
   };
   const auto earlier = [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); };
   for (auto& items : out.lists) {

@@ -1,5 +1,6 @@
 // Built schedules are sound, run, are read back from their text, and meet their memory bound.
 #include <map>
+#include <optional>
 
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/time/pipeline.hpp"
@@ -132,6 +133,43 @@ TEST_CASE("buffers and their order never delay the timing of the lowering") {
     INFO(name_of(shape));
     REQUIRE(simulate(schedule, costs).makespan == with);
   }
+}
+
+TEST_CASE("no pass is issued between what a gather of parameters waits for and the gather") {
+  // The host may wait in a pass for the counts of experts' rows: a gather issued behind it could
+  // not run beside it.
+  int gathers = 0;
+  for (const PipelineShape& shape : shapes(3, 2, {1, 2, 5})) {
+    for (const Seconds gather : {0_s, 100_ms, 3_s}) {
+      ScheduleSpec spec;
+      spec.shape = shape;
+      spec.units = 4;
+      spec.reduce_gradients = spec.reduce_every_microbatch = true;
+      spec.gather_slots = 2;
+      ScheduleCosts costs = one_second_each(shape, 50_ms);
+      costs.ranks.resize(static_cast<std::size_t>(shape.ranks));
+      for (RankTimes& rank : costs.ranks) rank.gather_unit = gather;
+      if (runs_both_ways(shape.kind)) continue;
+      const Schedule schedule = build_schedule(spec, costs);
+      for (const Program& program : schedule.programs) {
+        std::optional<std::uint32_t> before;  // the last gather
+        std::optional<std::uint32_t> pass;    // … and the last pass
+        for (const Instruction& i : program.instructions) {
+          if (i.op == Op::gather_parameters) {
+            for (const std::uint32_t id : i.after) before = std::max(before, std::optional(id));
+            INFO(name_of(shape) << ", gathers of " << gather.in(1_s) << " s: #" << i.id);
+            REQUIRE((!pass || (before && *pass < *before)));
+            before = i.id;
+            ++gathers;
+          } else if (i.queue == Queue::compute && i.op != Op::release_parameters &&
+                     i.op != Op::zero_gradients) {
+            pass = i.id;
+          }
+        }
+      }
+    }
+  }
+  CHECK(gathers > 1000);
 }
 
 TEST_CASE("an instruction waits for at most one other on each queue, and only if necessary") {
