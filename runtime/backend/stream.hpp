@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "core/schedule/schedule.hpp"
 #include "runtime/executor/device.hpp"
@@ -45,9 +46,9 @@ class Stream {
   virtual void start(Within part) = 0;
   virtual void stop() = 0;
   /// The calling thread waited for other ranks for `time`: a `part` of the instruction's time, or
-  /// Within::peers, a share of the part that was started last. With queues of a device's own the
-  /// thread does not wait.
-  virtual void waited(Within /*part*/, Seconds /*time*/) {}
+  /// without one a share of the communication that was started last. With queues of a device's own
+  /// the thread does not wait.
+  virtual void waited(std::optional<Within> /*part*/, Seconds /*time*/) {}
 
   /// Null: the calling thread executes collectives when they are called.
   [[nodiscard]] virtual SideStream* side() = 0;

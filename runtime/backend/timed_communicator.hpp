@@ -71,20 +71,34 @@ class TimedCommunicator : public Communicator {
  private:
   template <class Call>
   [[nodiscard]] Pending begin(Call call) {
-    if (SideStream* const side = on_.side(); side != nullptr) {
-      side->fork();
-      call();
-      return side->mark();
-    }
+    if (SideStream* const side = on_.side(); side != nullptr) return beside(*side, call);
     const ScopedSubSpan sub_span(on_, part_);
-    const Seconds start = steady_now();
-    call();
-    if (inner_.size() > 1) on_.waited(Within::peers, inner_.transfer_began() - start);
+    here(call);
     return {};
   }
+  /// The sub-span begins before the call: a queue that has nothing else to do waits for the host's
+  /// part of it too.
   template <class Call>
   void timed(Call call) {
-    await(begin(call));
+    const ScopedSubSpan sub_span(on_, part_);
+    if (SideStream* const side = on_.side(); side != nullptr) {
+      side->join(beside(*side, call));
+    } else {
+      here(call);
+    }
+  }
+  template <class Call>
+  [[nodiscard]] static SideStream::Mark beside(SideStream& side, Call call) {
+    side.fork();
+    call();
+    return side.mark();
+  }
+  /// In a sub-span of the part.
+  template <class Call>
+  void here(Call call) {
+    const Seconds start = steady_now();
+    call();
+    if (inner_.size() > 1) on_.waited({}, inner_.transfer_began() - start);
   }
 
   Communicator& inner_;

@@ -13,14 +13,6 @@
 
 namespace echelon {
 
-namespace {
-
-bool is_communication(Within part) {
-  return part == Within::tp_comm || part == Within::cp_comm || part == Within::ep_comm;
-}
-
-}  // namespace
-
 template <class T>
 void CpuKernels<T>::begin(const Instruction&) {
   within_ = {};
@@ -46,17 +38,23 @@ void CpuKernels<T>::stop() {
   const Seconds all = steady_now() - sub_spans.since;
   at(sub_spans.part) += all - sub_spans.nested;
   if (!open_.empty()) open_.back().nested += all;
-  if (!is_communication(sub_spans.part)) return;
+  const SharedComm* const comm = shared_comm(sub_spans.part);
+  if (comm == nullptr) return;
   const Seconds without = cpu::waited_for_core() - sub_spans.without_core;
   without_core_ += without;
-  at(Within::comm_without_core) += std::max(Seconds{}, std::min(without, all - sub_spans.peers));
+  at(comm->without_core) += std::max(Seconds{}, std::min(without, all - sub_spans.peers));
 }
 
 template <class T>
-void CpuKernels<T>::waited(Within part, Seconds time) {
+void CpuKernels<T>::waited(std::optional<Within> part, Seconds time) {
   if (time <= Seconds{}) return;
-  at(part) += time;
-  if (part == Within::peers) open_.back().peers += time;
+  if (!part) {
+    open_.back().peers += time;
+    const SharedComm* const comm = shared_comm(open_.back().part);
+    if (comm == nullptr) return;
+    part = comm->peers;
+  }
+  at(*part) += time;
 }
 
 template <class T>

@@ -18,7 +18,7 @@ class CpuKernels : public Kernels<T> {
   void wait_for_mark(std::size_t) override {}
   void start(Within part) override;
   void stop() override;
-  void waited(Within part, Seconds time) override;
+  void waited(std::optional<Within> part, Seconds time) override;
   [[nodiscard]] SideStream* side() override { return nullptr; }
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void download(const void* from, void* to, std::int64_t bytes) override;

@@ -11,8 +11,8 @@
 
 namespace echelon {
 
-/// Sub-spans of an instruction that measured times report separately. The last three are shares of
-/// the ones before.
+/// Sub-spans of an instruction that measured times report separately. Those from tp_peers on are
+/// shares of the ones before.
 enum class Within : std::uint8_t {
   recompute,
   tp_comm,
@@ -21,13 +21,34 @@ enum class Within : std::uint8_t {
   dp_comm,  ///< a backward's wait for a reduction that frees a gradient buffer (ZeRO-2, 3); a
             ///< forward's for weights that were updated in the step before (ZeRO-1, 2)
   host,
-  norm,                  ///< norm_reduce's own pass over the gradients, before its all-reduce
-  peers,                 ///< of tp_comm and cp_comm: until all members had arrived
-  kernels_without_core,  ///< the queue's thread was ready to run, and had no core, in its kernels
-  comm_without_core      ///< … in tp_comm and cp_comm, after all members had arrived
+  norm,      ///< norm_reduce's own pass over the gradients, before its all-reduce
+  tp_peers,  ///< of tp_comm: until all members had arrived
+  cp_peers,
+  ep_peers,
+  tp_without_core,  ///< of tp_comm, after all members had arrived: the queue's thread was ready
+                    ///< to run and had no core
+  cp_without_core,
+  ep_without_core,
+  kernels_without_core  ///< … in the queue's kernels
 };
-inline constexpr int kWithins = 10;
+inline constexpr int kWithins = 14;
 using WithinTimes = std::array<Seconds, kWithins>;  ///< by Within
+
+/// Communication among the ranks that share the passes of a microbatch, and its shares.
+struct SharedComm {
+  Within comm, peers, without_core;
+};
+inline constexpr std::array kSharedComms = {
+    SharedComm{Within::tp_comm, Within::tp_peers, Within::tp_without_core},
+    SharedComm{Within::cp_comm, Within::cp_peers, Within::cp_without_core},
+    SharedComm{Within::ep_comm, Within::ep_peers, Within::ep_without_core}};
+/// Null: another part.
+[[nodiscard]] constexpr const SharedComm* shared_comm(Within part) {
+  for (const SharedComm& each : kSharedComms) {
+    if (each.comm == part) return &each;
+  }
+  return nullptr;
+}
 
 /// One instruction on one rank. The executor fills the first half, the device the second.
 struct Work {

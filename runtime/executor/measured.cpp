@@ -19,7 +19,9 @@ Seconds within(const InstructionSpan& span, Within part) {
 }
 
 Seconds without_core(const InstructionSpan& span) {
-  return within(span, Within::kernels_without_core) + within(span, Within::comm_without_core);
+  Seconds sum = within(span, Within::kernels_without_core);
+  for (const SharedComm& each : kSharedComms) sum += within(span, each.without_core);
+  return sum;
 }
 
 /// Of a rank, in a part of its step: its instructions' times without a core, spread evenly.
@@ -221,14 +223,13 @@ void count_turns_as_compute(std::span<StepTimes* const> peers) {
       for (const StepTimes* const other : peers) {
         if (other != rank) others = std::max(others, without_core(other->spans[id]));
       }
-      const Seconds turns =
-          std::min(within(span, Within::peers), others) + within(span, Within::comm_without_core);
-      Seconds left = turns;
-      for (const Within part : {Within::tp_comm, Within::cp_comm}) {
-        Seconds& comm = span.within[static_cast<std::size_t>(part)];
-        const Seconds taken = std::min(comm, left);
-        comm -= taken;
-        left -= taken;
+      Seconds waits;
+      for (const SharedComm& each : kSharedComms) waits += within(span, each.peers);
+      const double share = waits > Seconds{} ? std::min(1.0, others / waits) : 0;
+      for (const SharedComm& each : kSharedComms) {
+        const Seconds turns = share * within(span, each.peers) + within(span, each.without_core);
+        Seconds& comm = span.within[static_cast<std::size_t>(each.comm)];
+        comm -= std::min(comm, turns);
       }
     }
   }

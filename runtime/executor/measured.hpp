@@ -35,9 +35,10 @@ struct StepTimes {
 /// Ranks that share cores take turns with each other and with other programs: a rank that waits for
 /// another may in fact wait for a core that the other lacks. The cost model counts such core
 /// contention as compute (CostModel::share_cores), so measurements do the same with the times of
-/// `peers`, the ranks of one tensor-parallel and context-parallel group. Of an instruction's
-/// tp_comm, and then of its cp_comm, these shares become compute:
-///   before all members had arrived  as much as another member was without a core meanwhile
+/// `peers`, the ranks that groups of tensor, context and expert parallelism join. Of an
+/// instruction's tp_comm, cp_comm and ep_comm these shares become compute:
+///   before all members had arrived  as much as another of these ranks was without a core
+///                                   meanwhile, of each kind in proportion to its wait
 ///   from then on                    the time that the rank itself was without a core
 /// A rank of several cores reports its first thread alone; on systems that do not report it,
 /// nothing changes.

@@ -40,8 +40,10 @@ Router Chunk<T>::router() const {
           .group_best = by_best_expert ? 1 : 2};
 }
 
+/// The host waits for the counts, and a GPU that has nothing else to do for the host.
 template <class T>
 typename Chunk<T>::Exchange Chunk<T>::exchange_of(const ExpertRouting<T>& routing) const {
+  const ScopedSubSpan wait(k_, spec().ep > 1 ? Within::ep_comm : Within::host);
   const int all = shape().experts;
   const int own = all / spec().ep;
   std::vector<std::int32_t> counts(static_cast<std::size_t>(spec().ep * all));

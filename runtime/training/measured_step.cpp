@@ -13,20 +13,27 @@ namespace echelon {
 
 namespace {
 
-/// Among the ranks that share the passes of a microbatch: those of a tensor-parallel and a
-/// context-parallel group.
+/// Among the ranks that wait for one another in the passes of a microbatch: all that groups of
+/// tensor, context and expert parallelism join, as a rank waits in one for another that waits in
+/// the next.
 std::vector<StepTimes> with_turns_as_compute(const ParallelPlan& plan,
                                              std::span<const StepTimes> ranks) {
   std::vector<StepTimes> out(ranks.begin(), ranks.end());
   const ProcessGrid grid(plan);
-  if (grid.degree(Axis::tp) * grid.degree(Axis::cp) == 1) return out;
-  std::map<int, StepTimes*> of_rank;
-  for (StepTimes& each : out) of_rank[each.rank] = &each;
-  for (const auto& [rank, times] : of_rank) {
-    if (grid.coordinates(rank).tp > 0 || grid.coordinates(rank).cp > 0) continue;
-    std::vector<StepTimes*> peers;
-    for (const int part : grid.group(Axis::cp, rank)) {
-      for (const int each : grid.group(Axis::tp, part)) peers.push_back(of_rank.at(each));
+  std::map<int, StepTimes*> left;
+  for (StepTimes& each : out) left[each.rank] = &each;
+  while (!left.empty()) {
+    std::vector<StepTimes*> peers{left.begin()->second};
+    left.erase(left.begin());
+    for (std::size_t at = 0; at < peers.size(); ++at) {
+      for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
+        for (const int rank : grid.group(axis, peers[at]->rank)) {
+          const auto found = left.find(rank);
+          if (found == left.end()) continue;
+          peers.push_back(found->second);
+          left.erase(found);
+        }
+      }
     }
     count_turns_as_compute(peers);
   }

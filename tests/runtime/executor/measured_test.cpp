@@ -294,8 +294,8 @@ TEST_CASE("waiting for a rank without a core is compute, as in the prediction") 
     rank.spans[backward].within[static_cast<std::size_t>(part)] = Seconds{seconds};
   };
   set(first, Within::tp_comm, 1.125);
-  set(first, Within::peers, 1);
-  set(first, Within::comm_without_core, 0.0625);
+  set(first, Within::tp_peers, 1);
+  set(first, Within::tp_without_core, 0.0625);
   set(second, Within::tp_comm, 0.125);
   set(second, Within::kernels_without_core, 0.75);
   const StepTimes bare = first;
@@ -307,13 +307,36 @@ TEST_CASE("waiting for a rank without a core is compute, as in the prediction") 
   CHECK(parts.compute == Seconds{3 - 0.3125});
   CHECK(parts.total() == step_parts_of(program, bare).total());
   CHECK(step_parts_of(program, second).exposed[Axis::tp] == Seconds{0.125});
-  // Of context-parallel ranks alike.
-  StepTimes third = bare;
-  set(third, Within::tp_comm, 0);
-  set(third, Within::cp_comm, 1.125);
-  StepTimes* const others[] = {&third, &second};
-  count_turns_as_compute(others);
-  CHECK(step_parts_of(program, third).exposed[Axis::cp] == Seconds{1.125 - 0.75 - 0.0625});
+}
+
+TEST_CASE("waits in groups of several kinds share the time for which another rank had no core") {
+  // A rank with 1 s of each kind of communication, in which it waits 0.25, 0 and 0.75 s for others;
+  // the longest that one of them is without a core is 0.5 s. The rank itself is without one for
+  // 0.125 s of its context-parallel transfer.
+  const Schedule schedule = without_pipeline(false);
+  const Program& program = schedule.programs[0];
+  StepTimes first = step_with(program, {}, {.start = 3_s, .end = 4_s});
+  StepTimes second = first;
+  StepTimes third = first;
+  second.rank = 1;
+  third.rank = 2;
+  std::size_t backward = 0;
+  while (program.instructions[backward].op != Op::backward) ++backward;
+  const auto of = [&](StepTimes& rank, Within part) -> Seconds& {
+    return rank.spans[backward].within[static_cast<std::size_t>(part)];
+  };
+  for (const SharedComm& each : kSharedComms) of(first, each.comm) = 1_s;
+  of(first, Within::tp_peers) = Seconds{0.25};
+  of(first, Within::ep_peers) = Seconds{0.75};
+  of(first, Within::cp_without_core) = Seconds{0.125};
+  of(second, Within::kernels_without_core) = Seconds{0.25};
+  of(second, Within::ep_without_core) = Seconds{0.25};
+  of(third, Within::kernels_without_core) = Seconds{0.375};
+  StepTimes* const peers[] = {&first, &second, &third};
+  count_turns_as_compute(peers);
+  CHECK(of(first, Within::tp_comm) == Seconds{1 - 0.125});
+  CHECK(of(first, Within::cp_comm) == Seconds{1 - 0.125});
+  CHECK(of(first, Within::ep_comm) == Seconds{1 - 0.375});
 }
 
 TEST_CASE("a pipeline rank's wait for one without a core is core sharing, not bubble") {

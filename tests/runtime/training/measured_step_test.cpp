@@ -84,5 +84,49 @@ TEST_CASE("ranks of a host that started another day are compared by the end of a
   check_same(on_one, known.ranks);
 }
 
+/// One step of four ranks, 10 s of a backward in each, which all but rank 3 spend waiting in some
+/// group for a rank that waits for rank 3: that one has no core for 6 s. Rank 0 waits for the
+/// expert-parallel rank 2, ranks 1 and 2 for rank 3.
+CostBreakdown parts_with_experts(const ParallelPlan& plan) {
+  ScheduleSpec spec;
+  spec.shape = {.kind = ScheduleKind::one_f_one_b, .ranks = 1, .microbatches = 1};
+  const Schedule schedule = build_schedule(spec, one_second_each(spec.shape));
+  std::size_t backward = 0;
+  while (schedule.programs[0].instructions[backward].op != Op::backward) ++backward;
+  std::vector<StepTimes> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    StepTimes& times = ranks.emplace_back();
+    times.rank = rank;
+    times.end = 10_s;
+    times.spans.resize(schedule.programs[0].instructions.size());
+    for (std::size_t id = backward + 1; id < times.spans.size(); ++id)
+      times.spans[id].start = times.spans[id].end = 10_s;
+    times.spans[backward].end = 10_s;
+    const auto spend = [&](Within part, Seconds time) {
+      times.spans[backward].within[static_cast<std::size_t>(part)] = time;
+    };
+    const bool with_experts = rank == 0 || rank == 1;
+    spend(with_experts ? Within::ep_comm : Within::tp_comm, rank == 3 ? 1_s : 7_s);
+    if (rank < 3) spend(with_experts ? Within::ep_peers : Within::tp_peers, 6_s);
+    if (rank == 3) spend(Within::kernels_without_core, 6_s);
+  }
+  RunReport report;
+  report.plan.plan = plan;
+  write_measured(schedule, ranks, {}, report);
+  return report.measured->time;
+}
+
+TEST_CASE("a rank that waits for experts of one without a core waits for the core") {
+  ParallelPlan plan;
+  plan.tp = plan.etp = plan.dp = plan.ep = 2;
+  const CostBreakdown parts = parts_with_experts(plan);
+  CHECK(parts.exposed[Axis::ep].in(1_s) == Approx(2 * 1 / 4.0));
+  CHECK(parts.exposed[Axis::tp].in(1_s) == Approx(2 * 1 / 4.0));
+  CHECK(parts.compute.in(1_s) == Approx(9));
+  // Ranks of the other half share no pass: 0 and 1 wait for nobody without a core.
+  plan.ep = 1;
+  CHECK(parts_with_experts(plan).exposed[Axis::ep].in(1_s) == Approx(2 * 7 / 4.0));
+}
+
 }  // namespace
 }  // namespace echelon
