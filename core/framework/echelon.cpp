@@ -57,6 +57,7 @@ Framework own_runtime() {
   f.experts_need_sequence_parallel = false;
   f.saves_expert_output = f.balances_experts = false;
   f.product_per_expert = true;
+  f.awaits_counts = true;  // runtime/model/chunk_experts.cpp, exchange_of
   f.expert_parallel = true;
   f.fixed_blocks = true;
   f.loss_rows = 1024;

@@ -177,6 +177,9 @@ struct Framework {
   /// A forward or backward without communication and recomputation becomes a CUDA graph where the
   /// host would fall behind.
   bool replays_passes = false;
+  /// The host reads how many rows each expert gets before it launches their products, and a
+  /// calibration counts that apart (host_wait); others' is part of host_experts.
+  bool awaits_counts = false;
   bool product_per_expert = false;  ///< a GEMM and casts of its own for every local expert
   bool fused_experts = false;  ///< one kernel for the products of all local experts, which also
                                ///< applies the activation and casts its result

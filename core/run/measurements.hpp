@@ -34,6 +34,8 @@ inline constexpr double kBusy = 0.5;
 ///   empty kernel        count: device time of one of that many kernels in a graph
 ///   launch              count: host time to enqueue one of that many kernels on an idle queue
 ///   copy to host|from host       bytes, of pinned memory
+///   kernel after a copy to host  bytes: device time from the end of a copy that the host waits for
+///                       until the end of a nearly empty kernel that it launches then
 ///   product of zeros    m, n, k: gemm nt of zeros, which draws less power; no rate follows
 ///   call of NCCL, blocking|nonblocking   count: host time until a message is on the stream, of a
 ///                       communicator of one rank that sends to itself; no rate follows

@@ -42,7 +42,9 @@ struct Calibration {
   // Host
   Seconds host_layer_forward;  ///< host work to launch one layer forward
   Seconds host_layer_backward;
-  Seconds host_experts;        ///< more of it for a layer of experts, forward and backward together
+  Seconds host_experts;  ///< more of it for a layer of experts, forward and backward together
+  Seconds host_wait;  ///< a GPU's idle time when the host reads what it computed before launching
+                      ///< more: from the end of the copy until the next kernel begins
   BytesPerSecond host_memory;  ///< host memory bandwidth of one node, for offloaded optimizers
   Seconds host_instruction;    ///< the executor's own work per instruction of the compute queue,
                                ///< where the cores that compute do it

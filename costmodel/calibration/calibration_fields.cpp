@@ -28,6 +28,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"host_layer_forward", &C::host_layer_forward, "us", 0, 1e7},
     {"host_layer_backward", &C::host_layer_backward, "us", 0, 1e7},
     {"host_experts", &C::host_experts, "us", 0, 1e7},
+    {"host_wait", &C::host_wait, "us", 0, 1e6},
     {"host_memory", &C::host_memory, "GB/s", 1, 1e6},
     {"host_instruction", &C::host_instruction, "us", 0, 1e6},
     {"step_fixed", &C::step_fixed, "us", 0, 1e8},

@@ -220,7 +220,9 @@ StageModel::CopyWaits StageModel::copy_waits(Bytes copied, Seconds forward,
           std::max(Seconds{}, link - backward) + slower};
 }
 
-/// The stage's layers of one kind.
+/// The stage's layers of one kind. Where the host reads the counts of experts' rows, in a forward
+/// and in one that is repeated, the device stands still for Calibration::host_wait: expert-parallel
+/// ranks wait for their exchange, others for the host, which launches meanwhile.
 void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
                             const LayerTraffic& traffic, const RecomputedPart& part,
                             const HostCopies& copies, int LayerCounts::*kind, Passes& passes,
@@ -233,6 +235,12 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   PassCosts once_backward = layer.backward;
   once_forward.exposed[Axis::ep] += unpaired_ * layer.alone_forward;
   once_backward.exposed[Axis::ep] += unpaired_ * layer.alone_backward;
+  const bool exchanges = costs_.sharding.ep > 1;
+  Seconds for_host;
+  if (cost_model_.framework().awaits_counts) {
+    const Seconds wait = layer.with_experts * c_.host_wait;
+    (exchanges ? once_forward.exposed[Axis::ep] : for_host) += wait;
+  }
   if (plan_.schedule == ScheduleKind::zero_bubble_h1)
     once_backward.exposed[Axis::tp] += layer.apart_backward;
   passes.forward += layers * once_forward;
@@ -259,12 +267,13 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4, true);
   const Seconds wait_forward =
-      wait_for_host(launch_forward, once_forward.total() + traffic.forward);
+      std::max(for_host, wait_for_host(launch_forward, once_forward.total() + traffic.forward));
   const Seconds wait_backward =
       wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, !recomputes),
                     once_backward.total() + traffic.backward);
   const Seconds wait_recompute =
-      wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, false), once_forward.total());
+      std::max(for_host, wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, false),
+                                       once_forward.total()));
   t.forward += layers * (wait_forward + traffic.forward);
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;

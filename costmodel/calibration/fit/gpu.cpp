@@ -199,6 +199,10 @@ class GpuFit {
       const std::string of = fmt::format("{} chunks put on an idle queue", times.size());
       keep(key, median_of(std::move(times)), of);
     }
+    for (const Measurement* row : named("kernel after a copy to host")) {
+      keep("host_wait", std::max(Seconds{}, row->seconds - rates().kernel_fixed).in(1_us),
+           "an empty kernel launched when the copy before it was over");
+    }
     if (const Rows steps = named("empty step"); steps.size() > 1) {
       keep("step_fixed", executor_times(steps).step.in(1_us),
            fmt::format("{} steps of the executor that compute nothing", steps.size()));

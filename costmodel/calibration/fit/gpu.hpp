@@ -20,6 +20,8 @@ namespace echelon {
 ///   attention_*                   the same over sequences and heads; one ramp, of the forward
 ///   optimizer_efficiency          the largest number of parameters, 38 bytes each
 ///   host_layer_*                  median of the host time to launch a layer
+///   host_wait                     a copy that the host waits for to the end of an empty kernel
+///                                 launched then, less kernel_fixed
 ///   step_fixed                    a line through empty steps. host_instruction stays: the host
 ///                                 runs ahead of GPUs
 ///   link_efficiency, collective_base, intra_hop, switch_base   collectives_fit.hpp

@@ -97,6 +97,33 @@ void launches(cudaStream_t stream, int count, Seconds budget, std::vector<Measur
   out.push_back({"empty kernel", 1, 1, {count}, together / count});
 }
 
+/// Device time from the end of a copy that the host waits for until the end of a nearly empty
+/// kernel that it launches then; the median.
+void answers(cudaStream_t stream, Seconds budget, std::vector<Measurement>& out) {
+  constexpr std::int64_t kNumbers = 8;  // of one thread
+  constexpr std::int64_t kBytes = kNumbers * bytes_of(Element::bf16);
+  constexpr std::size_t kMinTimes = 4;
+  const DeviceBuffer x(kBytes);
+  const DeviceBuffer host(kBytes, DeviceBuffer::Where::pinned);
+  if (!x.allocated() || !host.allocated()) return;
+  fill(x, kNumbers, false, stream);
+  const Event copied = timed_event();
+  const Event computed = timed_event();
+  std::vector<Seconds> times;
+  const Seconds begin = steady_now();
+  while (steady_now() - begin < budget || times.size() < kMinTimes) {
+    check(cudaMemcpyAsync(host.as<void>(), x.as<void>(), kBytes, cudaMemcpyDeviceToHost, stream),
+          "copy");
+    check(cudaEventRecord(copied.get(), stream), "record an event");
+    while (!has_passed(copied.get())) continue;  // as CudaKernels::download
+    add(stream, x.as<T>(), x.as<T>(), kNumbers);
+    check(cudaEventRecord(computed.get(), stream), "record an event");
+    check(cudaStreamSynchronize(stream), "wait for the GPU");
+    times.push_back(between(copied.get(), computed.get()));
+  }
+  out.push_back({"kernel after a copy to host", 1, 1, {kBytes}, median(std::move(times))});
+}
+
 /// Layers in the middle of a model on a rank as in runs.
 class LayersOnGpu {
  public:
@@ -171,6 +198,7 @@ void measure_launches(const MeasuredSizes& sizes, const Stopwatch& watch,
     const OwnStream own = new_stream();
     const cudaStream_t stream = own.get();
     launches(stream, sizes.launches, watch.for_next(), out);
+    if (sizes.launches > 0) answers(stream, watch.for_next(), out);
     for (const std::int64_t bytes : sizes.copies) {
       if (!watch.over()) copies(stream, bytes, watch.for_next(), out);
       check(cudaStreamSynchronize(stream), "wait for the GPU");

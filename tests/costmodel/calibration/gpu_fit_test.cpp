@@ -96,6 +96,7 @@ void add_bandwidth(const Calibration& c, const DeviceRates& r, std::vector<Measu
   all.push_back({"clear and adam", 1, 1, {1 << 20}, Bytes{38.0 * (1 << 20)} / r.optimizer});
   all.push_back({"clear and adam", 1, 1, {1 << 10}, Seconds{1e-9}});  // fits into a cache
   all.push_back({"empty kernel", 1, 1, {256}, c.kernel_fixed});
+  all.push_back({"kernel after a copy to host", 1, 1, {16}, c.kernel_fixed + c.host_wait});
   for (const std::int64_t layers : {1, 2}) {
     const std::vector<std::int64_t> chunk{layers, 1024, 1024, 8};
     all.push_back({"host of layers forward", 1, 1, chunk, d(layers) * c.host_layer_forward});
@@ -152,6 +153,7 @@ TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   truth.optimizer_efficiency = 0.83;
   truth.host_layer_forward = 75_us;
   truth.host_layer_backward = 130_us;
+  truth.host_wait = 13_us;
   truth.step_fixed = 400_us;
   truth.link_efficiency = 0.7 * prior.link_efficiency;
   truth.collective_base = 1.8 * prior.collective_base;
@@ -170,6 +172,7 @@ TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   CHECK(found.optimizer_efficiency == Approx(truth.optimizer_efficiency).epsilon(1e-6));
   CHECK(found.host_layer_forward / truth.host_layer_forward == Approx(1));
   CHECK(found.host_layer_backward / truth.host_layer_backward == Approx(1));
+  CHECK(found.host_wait / truth.host_wait == Approx(1));
   CHECK(found.step_fixed / truth.step_fixed == Approx(1));
   CHECK(found.link_efficiency == Approx(truth.link_efficiency).epsilon(0.05));
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.1));

@@ -261,3 +261,42 @@ TEST_CASE("the host waits of passes that become CUDA graphs vanish, unless they 
   c.framework = find_framework("torchtitan").value();
   CHECK(host_of(alone) > 80_ms);
 }
+
+TEST_CASE("the host reads how many rows each expert gets, and the GPU waits for it") {
+  // Once in a forward, and once more where that is repeated: an exchange's wait where ranks share
+  // the experts, the host's otherwise, which launches meanwhile.
+  TermCase c("echelon");
+  c.model = load_model("mixtral-8x7b").value();
+  c.calibration.host_layer_forward = c.calibration.host_layer_backward = Seconds{};
+  c.calibration.host_experts = Seconds{};
+  const auto longer = [&](int ep, int recomputed) {
+    ParallelPlan plan = c.plan(1, 1, 0);
+    plan.ep = ep;
+    const Stage stage{.index = 0, .layers = {0, 4}, .recomputed = {0, recomputed}};
+    const auto times = [&](Seconds wait) {
+      c.calibration.host_wait = wait;
+      return of_stage_model(
+          c, plan, [&](const StageModel& m, const ShardingCosts&) { return m.times(stage); });
+    };
+    StageTimes more = times(30_us);
+    const StageTimes without = times(Seconds{});
+    more.forward = more.forward - without.forward;
+    more.backward = more.backward - without.backward;
+    more.host = more.host - without.host;
+    more.exposed[Axis::ep] = more.exposed[Axis::ep] - without.exposed[Axis::ep];
+    CHECK(more.compute == without.compute);
+    return more;
+  };
+  CHECK(longer(8, 0).forward.in(1_us) == Approx(4 * 30));
+  CHECK(longer(8, 0).backward.in(1_us) == Approx(0).margin(1e-6));
+  CHECK(longer(8, 3).backward.in(1_us) == Approx(3 * 30));
+  CHECK(longer(8, 3).exposed[Axis::ep].in(1_us) == Approx(7 * 30));
+  CHECK(longer(8, 3).host == Seconds{});
+  CHECK(longer(1, 3).host.in(1_us) == Approx(7 * 30));
+  CHECK(longer(1, 3).exposed[Axis::ep] == Seconds{});
+  // A host that is behind anyway needs no longer.
+  c.calibration.host_layer_forward = 1000_ms;
+  CHECK(longer(1, 0).forward.in(1_us) == Approx(0).margin(1e-6));
+  c.framework.awaits_counts = false;
+  CHECK(longer(8, 3).forward == Seconds{});
+}

@@ -64,6 +64,7 @@ TEST_CASE("everything is measured on one emulated GPU, and read back") {
                                             {"launch", 1},
                                             {"call of NCCL, blocking", 1},
                                             {"call of NCCL, nonblocking", 1},
+                                            {"kernel after a copy to host", 1},
                                             {"empty kernel", 1}};
   CHECK(counted(found) == expected);
   for (const Measurement& one : found.all) {
