@@ -70,9 +70,10 @@ void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, Plan
 }
 
 void CostModel::price_throughput(const ParallelPlan& plan, PlanCosts& out) const {
-  // No rate of a recurrence was measured (costmodel/operators/delta_net.cpp, state_space.cpp).
-  const bool recurrent = model_.delta.layers > 0 || model_.ssm.layers > 0;
-  out.evidence = recurrent ? Evidence::extrapolated : calibration_.evidence;
+  // No rate of their kernels was measured (costmodel/operators/delta_net.cpp, state_space.cpp,
+  // sparse_attention.cpp).
+  const bool unmeasured = model_.delta.layers > 0 || model_.ssm.layers > 0 || model_.sparse();
+  out.evidence = unmeasured ? Evidence::extrapolated : calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
   out.model_flops_per_gpu =
       flops_per_token_ * (out.tokens_per_second / static_cast<double>(plan.gpus())) / kSecond;

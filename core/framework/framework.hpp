@@ -69,6 +69,7 @@ struct Framework {
   bool microbatch_groups = false;
   bool cp_ring = false;        ///< context parallelism by a ring of keys and values
   bool cp_all_to_all = false;  ///< … by an all-to-all over heads (Ulysses)
+  bool cp_all_gather = false;  ///< … of sparse attention: its keys are gathered
   /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
   /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
   bool packs_heads = false;
@@ -92,9 +93,11 @@ struct Framework {
   /// Source: TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:569.
   double flash_capability = 8;
   bool context_needs_flash = true;  ///< … which its context parallelism needs
-  bool packed_documents = false;    ///< offers attention within the documents of a sequence,
-                                    ///< whose kernels leave out all other pairs
-  bool counts_recomputed = true;    ///< full recomputation of some layers only; else of all
+  /// Has sparse attention (DSA), with an indexer that its loss over the chosen keys trains.
+  bool sparse_attention = false;
+  bool packed_documents = false;  ///< offers attention within the documents of a sequence,
+                                  ///< whose kernels leave out all other pairs
+  bool counts_recomputed = true;  ///< full recomputation of some layers only; else of all
   bool counts_recomputed_in_pipeline = true;  ///< … with pp > 1
   bool per_stage_recompute = false;           ///< recomputed layers may differ between stages
   bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
@@ -221,7 +224,12 @@ struct Framework {
     return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
-    return comm == CpComm::ring ? cp_ring : cp_all_to_all;
+    switch (comm) {
+      case CpComm::ring: return cp_ring;
+      case CpComm::all_to_all: return cp_all_to_all;
+      case CpComm::all_gather: return cp_all_gather;
+    }
+    return false;
   }
   /// The framework that its calibrations name.
   [[nodiscard]] const std::string& calibration_key() const {

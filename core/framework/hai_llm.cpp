@@ -47,9 +47,10 @@ Framework hai_llm() {
   f.default_precision = "bf16:adam-bf16-states";  // section 3.3.3, "Low-Precision Optimizer States"
   f.zero_allowed[2] = f.zero_allowed[3] = false;
   f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = false;
+  f.sparse_attention = false;  // DeepSeek-V3.2's, whose training no source describes
   f.tensor_parallel = f.sequence_parallel = false;  // section 3.2, "without using costly" tp
   f.experts_take_tp = false;
-  f.cp_ring = f.cp_all_to_all = false;
+  f.cp_ring = f.cp_all_to_all = f.cp_all_gather = false;
   f.interleaved = f.microbatch_groups = false;
   f.dualpipe = true;  // section 3.2.1; deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipe.py
   f.rank_orders = f.any_layout = f.offload_optimizer = false;

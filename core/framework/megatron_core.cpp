@@ -88,6 +88,35 @@ constexpr std::array kMegatronCoreRules = {
         "HybridModel has no build_schedule_plan"},
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.sparse() && p.tp > 1 && !p.sequence_parallel;
+                  },
+                  "sparse attention (DSA) with tp > 1 without sequence parallelism",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/"
+                  "experimental_attention_variant/absorbed_mla.py:172"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.sparse() && p.cp > 1 && p.cp_comm != CpComm::all_gather;
+                  },
+                  "context parallelism of sparse attention (DSA) by p2p or a2a: all_gather alone",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:3162"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.sparse() && p.cuda_graphs != CudaGraphs::none;
+                  },
+                  "CUDA graphs around sparse attention (DSA), whose backward waits for the number "
+                  "of rows that have keys",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/"
+                  "experimental_attention_variant/dsa_cudnn_kernels.py:2063"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.sparse() && p.recompute_modules.contains(RecomputeModule::mla_up_proj);
+                  },
+                  "recomputation of mla_up_proj in fp8 or fp4 with sparse attention (DSA)",
+                  "Megatron-LM d98e8a64, megatron/core/transformer/"
+                  "experimental_attention_variant/absorbed_mla.py, qkv_up_checkpoint",
+                  [](const PrecisionRecipe& r) { return r.scaling != Fp8Scaling::none; }},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
                     return p.overlap_ep && m.prediction_modules > 1;
                   },
                   "overlap of expert communication with more than one prediction module",
@@ -308,6 +337,10 @@ std::string offload_without_effect(const ModelSpec& m, const ParallelPlan& p) {
     if (p.offload_modules.contains(module) && !found) idle.insert(module);
   };
   check(OffloadModule::attn_norm, m.latent());
+  for (const OffloadModule of_attention :
+       {OffloadModule::qkv_linear, OffloadModule::core_attn, OffloadModule::attn_proj}) {
+    check(of_attention, !m.sparse());  // absorbed_mla.py has no offload
+  }
   check(OffloadModule::mlp_norm, m.moe.experts > 0);
   return idle.empty() ? ""
                       : "no kernel of its own, whose input could be offloaded, is " + text_of(idle);
@@ -389,6 +422,16 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM d98e8a64, megatron/core/transformer/moe/README.md",
                "unset CUDA_DEVICE_MAX_CONNECTIONS"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan&) -> std::string {
+                 if (!m.sparse()) return {};
+                 return "--dsa-kernel-backend cudnn --dsa-indexer-use-sparse-loss "
+                        "--dsa-indexer-loss-coeff X (above 0) --no-rope-fusion, and the libraries "
+                        "FlashMLA, cuDNN Frontend with its DSA kernels and "
+                        "fast_hadamard_transform";
+               },
+               "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:315-358, "
+               "3162"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  return p.overlap_shared ? "--moe-shared-expert-overlap" : "";
@@ -516,11 +559,13 @@ Framework megatron_core() {
   f.unfused_scaled_rotation = true;  // megatron/core/models/common/embeddings/rope_utils.py
   for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
   for (const OffloadModule module : kOffloadModules) f.offload_modules.insert(module);
+  // d98e8a64, --experimental-attention-variant dsa
+  f.sparse_attention = true;
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
   f.packed_documents = true;
   // Without flash attention TransformerEngine has no context parallelism (context_needs_flash):
   // TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:1169
-  f.cp_ring = f.cp_all_to_all = true;
+  f.cp_ring = f.cp_all_to_all = f.cp_all_gather = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414
   f.experts_take_tp = true;

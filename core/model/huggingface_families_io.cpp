@@ -316,6 +316,8 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"minimax_m2", "MiniMaxM2", read_minimax_m2, true},
     HuggingFaceFamily{"deepseek_v2", "DeepseekV2", read_deepseek_v2, true},
     HuggingFaceFamily{"deepseek_v3", "DeepseekV3", read_deepseek_v3, true},
+    HuggingFaceFamily{"deepseek_v32", "DeepseekV32", read_deepseek_v32, true},
+    HuggingFaceFamily{"glm_moe_dsa", "GlmMoeDsa", read_glm_moe_dsa, true},
     HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},

@@ -41,6 +41,42 @@ void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   read_sparse_steps(reader, model);
 }
 
+/// An indexer in every layer; `heads`: those of the configuration class. A layer that takes another
+/// one's keys instead has none (GLM-5's later versions; arXiv 2603.12201).
+void read_indexer(JsonReader& reader, ModelSpec& model, int heads) {
+  SparseAttention& dsa = model.dsa;
+  dsa.topk = small(reader.integer_or("index_topk", 1, kMaxPositions, 2048));
+  dsa.index_heads = small(reader.integer_or("index_n_heads", 1, kMaxHeads, heads));
+  dsa.index_head_dim = small(reader.integer_or("index_head_dim", 1, kMaxHeadDim, 128));
+  if (model.mla.q_lora_rank == 0) {
+    reader.fail("q_lora_rank", "null, with an indexer that reads the queries' latent",
+                "the width of the queries' latent");
+  }
+  const auto refuse = [&](std::string_view key) {
+    reader.fail(key, "layers that attend to the keys of another layer's indexer",
+                "an indexer in every layer; shared keys have no price");
+  };
+  constexpr std::string_view kKinds = "indexer_types", kPattern = "index_topk_pattern";
+  const Json* kinds = reader.member(kKinds);
+  const Json* pattern = reader.member(kPattern);
+  const std::int64_t every = reader.integer_or("index_topk_freq", 1, kMaxLayers, 1);
+  if (kinds != nullptr && !kinds->is_null()) {
+    const bool full =
+        kinds->is_array() &&
+        std::all_of(kinds->begin(), kinds->end(), [](const Json& kind) { return kind == "full"; });
+    if (!full) refuse(kKinds);
+  } else if (pattern != nullptr && !pattern->is_null()) {
+    const bool letters = pattern->is_string();
+    const std::string text = letters ? pattern->get<std::string>() : "";
+    if (!letters || text.find_first_not_of('F') != std::string::npos) refuse(kPattern);
+  } else if (every > 1) {
+    refuse("index_topk_freq");
+  }
+  // Where sharing would begin, what every layer is, and which pairs the indexer rotates.
+  reader.ignore({"index_skip_topk_offset", "index_share_for_mtp_iteration", "layer_types",
+                 "indexer_rope_interleave"});
+}
+
 /// Number of layers that attend within chunks: those with rotary positions, three of four by
 /// default.
 int chunked_layers(JsonReader& reader, const ModelSpec& model) {
@@ -213,6 +249,20 @@ void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
   read_deepseek(reader, model, {.groups = 8, .topk = 4}, {.score = RouterScore::sigmoid});
   // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
+}
+
+/// DeepSeek-V3.2: DeepSeek-V3's block whose attention reads the keys that an indexer chooses.
+/// Source: transformers, models/deepseek_v32/configuration_deepseek_v32.py.
+void read_deepseek_v32(JsonReader& reader, ModelSpec& model) {
+  read_deepseek_v3(reader, model);
+  read_indexer(reader, model, 64);
+}
+
+/// GLM-5. Source: transformers, models/glm_moe_dsa/configuration_glm_moe_dsa.py.
+void read_glm_moe_dsa(JsonReader& reader, ModelSpec& model) {
+  read_deepseek(reader, model, {}, {.score = RouterScore::sigmoid});
+  model.moe.router_bias = model.moe.experts > 0;
+  read_indexer(reader, model, 32);
 }
 
 void read_llama4(JsonReader& reader, ModelSpec& model) {

@@ -16,6 +16,9 @@ void read_olmoe(JsonReader& reader, ModelSpec& model);
 /// If n_routed_experts is null: dense layers with latent attention.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model);
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model);
+/// With sparse attention; layers that share one indexer's keys are errors.
+void read_deepseek_v32(JsonReader& reader, ModelSpec& model);
+void read_glm_moe_dsa(JsonReader& reader, ModelSpec& model);
 /// The language model of Llama 4. Its QK-norm has no weights.
 void read_llama4(JsonReader& reader, ModelSpec& model);
 void read_gpt_oss(JsonReader& reader, ModelSpec& model);

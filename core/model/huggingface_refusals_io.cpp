@@ -31,7 +31,10 @@ constexpr std::string_view kFirstMamba = "state-space layers of the first genera
 constexpr std::string_view kSharedBlock = "state-space layers and one attention block for several";
 constexpr std::string_view kBoth = "attention and a state space side by side in each layer";
 constexpr std::string_view kAlone = "state-space layers without attention or MLP";
-constexpr std::string_view kSparse = "sparse attention whose indexer chooses the keys (DSA)";
+constexpr std::string_view kSparse =
+    "sparse attention whose indexer chooses the keys (DSA), in a family whose attention differs "
+    "from "
+    "DeepSeek-V3.2's";
 constexpr std::string_view kConvolution = "gated short convolutions";
 constexpr std::string_view kLightning = "lightning attention";
 constexpr std::string_view kRecurrence = "a recurrence instead of attention";
@@ -47,8 +50,6 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"minimax_text_01", "minimax_m2"}, kLightning},
     UnpricedOperator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
     UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
-    UnpricedOperator{{"deepseek_v32", "deepseek_v3"}, kSparse},
-    UnpricedOperator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
     UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
     UnpricedOperator{{"mamba", "bamba"}, kAlone},
     UnpricedOperator{{"mamba2", "bamba"}, kAlone},
@@ -72,13 +73,13 @@ constexpr std::array kUnpriced = {
 struct UnpricedKey {
   std::string_view key;
   std::string_view name;
-  std::string_view but{};  ///< families that are priced with it
+  std::array<std::string_view, 2> but{};  ///< families that are priced with it
 };
 constexpr std::array kUnpricedKeys = {
-    UnpricedKey{"index_topk", kSparse},
+    UnpricedKey{"index_topk", kSparse, {"deepseek_v32", "glm_moe_dsa"}},
     UnpricedKey{"linear_attn_config", "Kimi delta attention"},
-    UnpricedKey{"hybrid_override_pattern", kStateSpace, "nemotron_h"},
-    UnpricedKey{"mamba_d_state", kStateSpace, "bamba granitemoehybrid"},
+    UnpricedKey{"hybrid_override_pattern", kStateSpace, {"nemotron_h"}},
+    UnpricedKey{"mamba_d_state", kStateSpace, {"bamba", "granitemoehybrid"}},
 };
 /// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {
@@ -184,7 +185,9 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
     return true;
   }
   constexpr const char* kPriced =
-      "layers with full, windowed or latent attention, gated delta nets or Mamba-2's state spaces";
+      "layers with full, windowed, latent or sparse attention (DeepSeek-V3.2's), gated delta nets "
+      "or "
+      "Mamba-2's state spaces";
   for (const UnpricedOperator& each : kUnpriced) {
     if (each.family.model_type != type) continue;
     reader.fail("model_type",
@@ -194,7 +197,7 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
     return true;
   }
   for (const UnpricedKey& each : kUnpricedKeys) {
-    const bool priced = !type.empty() && each.but.find(type) != std::string_view::npos;
+    const bool priced = !type.empty() && contains(each.but, type);
     if (!reader.has(each.key) || priced) continue;
     reader.fail(each.key, std::string(each.name) + ", which has no price here", kPriced);
     return true;

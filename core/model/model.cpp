@@ -66,6 +66,17 @@ void count_latent_attention(const ModelSpec& model, ModelSpec::LayerParameters& 
   if (mla.q_lora_rank > 0) count.replicated += norm_parameters(model, mla.q_lora_rank);
 }
 
+/// Queries from the queries' latent, one key and a weight per head from the hidden state; the key's
+/// norm has a bias in every model.
+void count_indexer(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+  const SparseAttention& dsa = model.dsa;
+  const std::int64_t query_source =
+      model.mla.q_lora_rank > 0 ? model.mla.q_lora_rank : model.hidden;
+  count.indexer_matrices = query_source * dsa.index_heads * dsa.index_head_dim +
+                           std::int64_t{model.hidden} * (dsa.index_head_dim + dsa.index_heads);
+  count.replicated += 2 * std::int64_t{dsa.index_head_dim};
+}
+
 void count_dense_mlp(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const std::int64_t h = model.hidden;
   const std::int64_t f = model.ffn_hidden;
@@ -166,6 +177,7 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
     case TokenMixer::attention:
       if (latent()) {
         count_latent_attention(*this, count);
+        if (sparse()) count_indexer(*this, count);
       } else {
         count_attention(*this, count);
       }
@@ -244,13 +256,17 @@ Flops ModelSpec::flops_per_token(double span) const {
         with_experts * static_cast<double>(visited + mixture.shared_expert_matrices + routing);
   }
 
-  const double seen = sliding_window > 0 ? std::min<double>(sliding_window, span) : span;
-  const double positions = static_cast<double>(with_attention - windowed_layers) * span +
-                           static_cast<double>(windowed_layers) * seen;
+  const auto at_most = [&](int keys) { return keys > 0 ? std::min<double>(keys, span) : span; };
+  const double positions =
+      static_cast<double>(with_attention - windowed_layers) * at_most(dsa.topk) +
+      static_cast<double>(windowed_layers) * at_most(sliding_window);
   const double attention =
       6 * static_cast<double>(query_width() + attention_output_width()) * positions;
+  const double indexer = 4 * static_cast<double>(layer.indexer_matrices) +
+                         static_cast<double>(dsa.index_heads) * dsa.index_head_dim *
+                             (2 * span + 4 * at_most(dsa.topk));
   return Flops{6 * (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +
-               attention};
+               attention + with_attention * indexer};
 }
 
 }  // namespace echelon

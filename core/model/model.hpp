@@ -64,6 +64,21 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
+/// DeepSeek sparse attention (DSA): in every layer an indexer scores all keys before a query, and
+/// latent attention reads the best of them alone. The indexer's queries, of several heads, come
+/// from the queries' latent, its one key and the heads' weights from the hidden state; it learns
+/// from a loss of its own, and nothing flows back from it into the rest. Source:
+/// DeepSeek-V3.2-Exp's report (DeepSeek_V3_2.pdf in its repository), section 1; shapes as in
+/// transformers' DeepseekV32Indexer (models/deepseek_v32/modeling_deepseek_v32.py), whose keys
+/// begin with index_.
+struct SparseAttention {
+  int topk = 0;            ///< keys that a query attends to at most; 0 = all, without an indexer
+  int index_heads = 0;     ///< of the indexer's queries
+  int index_head_dim = 0;  ///< of its queries and its key, the rotary part of latent attention
+                           ///< included
+  bool operator==(const SparseAttention&) const = default;
+};
+
 /// Gated delta nets: layers that replace attention by a recurrence over a state of
 /// key_head_dim × value_head_dim per value head, after a short causal convolution.
 /// Source: arXiv 2412.06464; names and shapes as in transformers' Qwen3NextGatedDeltaNet
@@ -204,6 +219,7 @@ struct ModelSpec {
   bool attention_sinks = false;  ///< one learned value per head in every softmax (GPT-OSS)
   MixtureOfExperts moe;
   LatentAttention mla;
+  SparseAttention dsa;
   GatedDeltaNet delta;
   StateSpace ssm;
   /// Layers that are an MLP alone; the others then are a token mixer alone (Nemotron-H). 0: every
@@ -225,6 +241,7 @@ struct ModelSpec {
     return latent() ? std::int64_t{heads} * mla.v_head_dim : query_width();
   }
   [[nodiscard]] bool latent() const { return mla.kv_lora_rank > 0; }
+  [[nodiscard]] bool sparse() const { return dsa.topk > 0; }
   /// Width of the routed experts' input and output.
   [[nodiscard]] int expert_hidden() const {
     return moe.latent_hidden > 0 ? moe.latent_hidden : hidden;
@@ -249,6 +266,7 @@ struct ModelSpec {
                                               ///< layers with a delta net or a state space into
                                               ///< and out of it
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
+    std::int64_t indexer_matrices = 0;        ///< DSA's indexer, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same for the shared experts, split over tp
     std::int64_t expert_matrices = 0;         ///< all routed experts, split over ep·etp
@@ -258,8 +276,9 @@ struct ModelSpec {
     std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
     std::int64_t replicated = 0;       ///< norms, biases of row-parallel layers, on every tp rank
     [[nodiscard]] std::int64_t total() const {
-      return attention_matrices + latent_matrices + mlp_matrices + shared_expert_matrices +
-             expert_matrices + expert_vectors + router + sharded_vectors + replicated;
+      return attention_matrices + latent_matrices + indexer_matrices + mlp_matrices +
+             shared_expert_matrices + expert_matrices + expert_vectors + router + sharded_vectors +
+             replicated;
     }
   };
   [[nodiscard]] LayerParameters layer_parameters(LayerKind kind = LayerKind::dense,
@@ -282,13 +301,19 @@ struct ModelSpec {
   ///   6·(k·w + 4·v·d_k·d_v)
   ///   k tokens of the convolution, w its channels; v value heads; d_k, d_v widths of a key and a
   ///   value head, independent of S
+  /// Sparse attention counts min(S, top-k) keys as a window does, and its indexer adds
+  ///   4·(its parameters in matrix products) + H·d·(2·S + 4·min(S, top-k))
+  ///   H, d its heads and their width: no gradient of its inputs, all keys scored forward, those of
+  ///   the loss alone backward
   /// Source: Megatron-LM (arXiv 2104.04473, appendix), PaLM (arXiv 2204.02311, appendix B); for
   /// top-k experts and MLA Megatron-LM's num_floating_point_operations (megatron/training), which
   /// leaves out the router and halves the attention matrix, and has the terms of delta nets and of
   /// state spaces (mamba_layer_flops) and the squares of packed documents
-  /// (seqlen_squared_sum_in_batch).
+  /// (seqlen_squared_sum_in_batch). That of d98e8a64 counts sparse attention as a full one without
+  /// an indexer, which no training does: the term above is ours.
   /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp,
-  /// tests/core/model/delta_model_test.cpp, tests/core/model/state_space_model_test.cpp.
+  /// tests/core/model/delta_model_test.cpp, tests/core/model/state_space_model_test.cpp,
+  /// tests/core/model/sparse_model_test.cpp.
   [[nodiscard]] Flops flops_per_token(double span) const;
 };
 

@@ -165,6 +165,36 @@ MaybeError check_latent(const ModelSpec& model) {
   return {};
 }
 
+MaybeError check_sparse(const ModelSpec& model) {
+  const SparseAttention& dsa = model.dsa;
+  if (dsa.topk == 0) {
+    if (dsa == SparseAttention{}) return {};
+    return FieldError{"dsa/topk", "0, but other fields of sparse attention are set",
+                      "the number of keys that a query attends to, or no such field"};
+  }
+  const Bound bounds[] = {
+      {"dsa/topk", dsa.topk, 1, kMaxPositions},
+      {"dsa/index_heads", dsa.index_heads, 1, kMaxHeads},
+      {"dsa/index_head_dim", dsa.index_head_dim, 1, kMaxHeadDim},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (!model.latent()) {
+    return FieldError{"dsa/topk", "sparse attention without latent attention",
+                      "latent attention (mla), whose latents the indexer and the kernels read"};
+  }
+  if (dsa.index_head_dim < model.mla.qk_rope_head_dim) {
+    return FieldError{
+        "dsa/index_head_dim",
+        fmt::format("{} with a rotary part of {}", dsa.index_head_dim, model.mla.qk_rope_head_dim),
+        "at least qk_rope_head_dim, which is part of it"};
+  }
+  if (model.windowed_layers > 0 || model.attention_sinks) {
+    return FieldError{"dsa/topk", "sparse attention with windows or attention sinks",
+                      "sparse attention in every layer, without both"};
+  }
+  return {};
+}
+
 MaybeError check_delta(const ModelSpec& model) {
   const GatedDeltaNet& delta = model.delta;
   if (delta.layers == 0) {
@@ -349,8 +379,8 @@ MaybeError check_size(const ModelSpec& model) {
 Status check_model(const ModelSpec& model, std::string_view where) {
   // The order matters: each check relies on the previous ones.
   for (const auto check :
-       {check_shapes, check_norms, check_mixture, check_latent, check_delta, check_state_space,
-        check_mlp_only, check_layer_pattern, check_constants, check_size}) {
+       {check_shapes, check_norms, check_mixture, check_latent, check_sparse, check_delta,
+        check_state_space, check_mlp_only, check_layer_pattern, check_constants, check_size}) {
     if (MaybeError found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

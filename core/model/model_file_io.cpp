@@ -156,6 +156,16 @@ Status read_latent(JsonReader& outer, LatentAttention& mla) {
   return reader.finish();
 }
 
+Status read_sparse(JsonReader& outer, SparseAttention& dsa) {
+  const Json* object = optional_object(outer, "dsa");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/dsa");
+  dsa.topk = small(reader.integer("topk", 1, kMaxPositions));
+  dsa.index_heads = small(reader.integer("index_heads", 1, kMaxHeads));
+  dsa.index_head_dim = small(reader.integer("index_head_dim", 1, kMaxHeadDim));
+  return reader.finish();
+}
+
 Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
   const Json* object = optional_object(outer, "delta");
   if (object == nullptr) return Done{};
@@ -258,12 +268,13 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   read_block(reader, file.model);
   const Status mixture = read_mixture(reader, file.model.moe);
   const Status latent = read_latent(reader, file.model.mla);
+  const Status sparse = read_sparse(reader, file.model.dsa);
   const Status delta = read_delta(reader, file.model.delta);
   const Status ssm = read_state_space(reader, file.model.ssm);
   file.model.mlp_only_layers = small(reader.integer_or("mlp_only_layers", 0, kMaxLayers, 0));
   file.model.layer_pattern = reader.string_or("layer_pattern", "");
   const Status constants = read_constants(reader, schema, file.model);
-  for (const Status& read : {reader.finish(), mixture, latent, delta, ssm, constants}) {
+  for (const Status& read : {reader.finish(), mixture, latent, sparse, delta, ssm, constants}) {
     if (!read) return read.error();
   }
   const Status sound = check_model(file.model, where);
@@ -303,6 +314,11 @@ Json latent_to_json(const LatentAttention& mla) {
           {"qk_nope_head_dim", mla.qk_nope_head_dim},
           {"qk_rope_head_dim", mla.qk_rope_head_dim},
           {"v_head_dim", mla.v_head_dim}};
+}
+
+Json sparse_to_json(const SparseAttention& dsa) {
+  return {
+      {"topk", dsa.topk}, {"index_heads", dsa.index_heads}, {"index_head_dim", dsa.index_head_dim}};
 }
 
 Json delta_to_json(const GatedDeltaNet& delta) {
@@ -384,6 +400,7 @@ std::string model_to_json(const ModelSpec& model) {
   if (model.attention_output_gate) file["attention_output_gate"] = true;
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
+  if (model.dsa != SparseAttention{}) file["dsa"] = sparse_to_json(model.dsa);
   if (model.delta != GatedDeltaNet{}) file["delta"] = delta_to_json(model.delta);
   if (model.ssm != StateSpace{}) file["ssm"] = state_space_to_json(model.ssm);
   if (model.mlp_only_layers > 0) file["mlp_only_layers"] = model.mlp_only_layers;

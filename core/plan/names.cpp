@@ -72,6 +72,7 @@ std::string_view name_of(CpComm comm) {
   switch (comm) {
     case CpComm::ring: return "p2p";
     case CpComm::all_to_all: return "a2a";
+    case CpComm::all_gather: return "all_gather";
   }
   return "?";
 }
@@ -138,7 +139,7 @@ Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where
 
 Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
   return parse_name(name, where, "context-parallel communication",
-                    std::array{CpComm::ring, CpComm::all_to_all});
+                    std::array{CpComm::ring, CpComm::all_to_all, CpComm::all_gather});
 }
 
 Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where) {

@@ -22,7 +22,7 @@ enum class Recompute { none, selective, full, mixed };
 /// Context-parallel attention: keys and values are sent around a ring, overlapped with the
 /// attention kernels, or an all-to-all exchanges the split of the sequence for a split of the heads
 /// (Ulysses).
-enum class CpComm { ring, all_to_all };
+enum class CpComm { ring, all_to_all, all_gather };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1, dualpipe_v, dualpipe };
 /// Whether microbatches pass a rank's two chunks in opposite directions: DualPipeV, DualPipe.
 [[nodiscard]] inline bool runs_both_ways(ScheduleKind schedule) {
@@ -48,7 +48,8 @@ enum class RankOrder { dp_inside_pp, pp_inside_dp };
 [[nodiscard]] Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where);
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 [[nodiscard]] std::string_view name_of(ScheduleKind schedule);
-[[nodiscard]] std::string_view name_of(CpComm comm);  ///< "p2p", "a2a" (Megatron's --cp-comm-type)
+[[nodiscard]] std::string_view name_of(CpComm comm);  ///< "p2p", "a2a", "all_gather" (Megatron's
+                                                      ///< --cp-comm-type)
 [[nodiscard]] Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where);
 [[nodiscard]] std::string_view name_of(Dispatcher dispatcher);
 [[nodiscard]] Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where);

@@ -279,8 +279,9 @@ inline constexpr std::array<PlanField, 30> kRows = {{
      .kind = name,
      .in_layer_sharding = true,
      .value = "KIND",
-     .choices = "p2p a2a",
-     .help = "context-parallel attention: p2p (ring) or a2a (Ulysses, by heads)",
+     .choices = "p2p a2a all_gather",
+     .help = "context-parallel attention: p2p (ring), a2a (Ulysses, by heads) or, with sparse "
+             "attention, all_gather",
      .place_in_json = 30,
      .place_in_help = 60},
     {.key = "dispatcher",

@@ -4,20 +4,13 @@
 namespace echelon::operators {
 namespace {
 
-/// Keys one query attends to on average: (S + 1)/2 ≈ S/2 under a causal mask, w·(1 − w/2S) in a
-/// window of w < S tokens, less in packed documents (keys_in_document); layers with and without a
-/// window are averaged.
+/// Keys one query attends to on average; layers with and without a window are averaged.
 double causal_keys(const ModelSpec& model, const TrainingJob& job) {
-  const double sequence = job.sequence;
-  const auto keys = [&](double w) {
-    return job.documents ? keys_in_document(*job.documents, sequence, w)
-                         : w * (1 - w / (2 * sequence));
-  };
-  const double full = keys(sequence);
-  if (model.sliding_window <= 0 || model.sliding_window >= sequence) return full;
+  const double full = attended_keys(job, job.sequence);
+  if (model.sliding_window <= 0 || model.sliding_window >= job.sequence) return full;
   const double share =
       static_cast<double>(model.windowed_layers) / (model.layers - model.delta.layers);
-  return share * keys(model.sliding_window) + (1 - share) * full;
+  return share * attended_keys(job, model.sliding_window) + (1 - share) * full;
 }
 
 /// Where heads are packed: one kernel reads and writes them all.
@@ -191,6 +184,25 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Framework
   const double rank_kv = mla.kv_lora_rank;
   const double rank_q = mla.q_lora_rank;
   const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
+  push_latents(list, model, s, sharding);
+  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.kept * s.Ts * rank_q, s.e));
+  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.kept * s.Ts * rank_kv, s.e));
+  list.push(elementwise("rope", 2 * s.e * s.T * s.q, 2 * s.e * s.T * s.q, 0));
+}
+
+}  // namespace
+
+double attended_keys(const TrainingJob& job, double most) {
+  const double sequence = job.sequence;
+  return job.documents ? keys_in_document(*job.documents, sequence, most)
+                       : most * (1 - most / (2 * sequence));
+}
+
+void push_latents(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                  LayerSharding sharding) {
+  const LatentAttention& mla = model.mla;
+  const double rank_kv = mla.kv_lora_rank;
+  const double rank_q = mla.q_lora_rank;
   double input = s.kept * s.Ts * s.h;
   if (rank_q > 0) {
     list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
@@ -210,15 +222,11 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Framework
   } else {
     push_column_entry(list, "qkv_gather", s, sharding);
   }
-  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.kept * s.Ts * rank_q, s.e));
-  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.kept * s.Ts * rank_kv, s.e));
-  list.push(elementwise("rope", 2 * s.e * s.T * s.q, 2 * s.e * s.T * s.q, 0));
 }
-
-}  // namespace
 
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                     const Framework& framework, const Shapes& s, LayerSharding sharding) {
+  if (model.sparse()) return push_sparse_attention(list, model, job, framework, s, sharding);
   if (model.latent()) {
     push_latent_qkv(list, model, framework, s, sharding);
   } else {

@@ -26,6 +26,10 @@ struct Shapes {
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
                                const Framework& framework, LayerSharding sharding);
 
+/// Keys that a query attends to on average, of which it sees `most` at most (those next to it, or
+/// any): (S + 1)/2 ≈ S/2 of all under a causal mask, w·(1 − w/2S) of w < S tokens, less in packed
+/// documents (keys_in_document).
+[[nodiscard]] double attended_keys(const TrainingJob& job, double most);
 /// (m × k)·(k × n) that saves `saved` bytes of its input.
 [[nodiscard]] Operator gemm(std::string_view name, double m, double n, double k, double saved,
                             double e, double groups = 1);
@@ -63,6 +67,12 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
 // The parts of a layer between its norms, each in the file of its name.
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                     const Framework& framework, const Shapes& s, LayerSharding sharding);
+/// Projections of latent attention to its latents, their norms, and their gathering.
+void push_latents(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                  LayerSharding sharding);
+/// Attention of the keys that an indexer chooses (sparse_attention.cpp).
+void push_sparse_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                           const Framework& framework, const Shapes& s, LayerSharding sharding);
 /// What a gated delta net does instead of attention (delta_net.cpp).
 void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
                     LayerSharding sharding);

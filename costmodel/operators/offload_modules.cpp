@@ -25,17 +25,22 @@ constexpr std::array kPlaces = {Place{"qkv", OffloadModule::qkv_linear},
                                 Place{"expert_up", OffloadModule::expert_fc1},
                                 Place{"expert_activation", OffloadModule::moe_act}};
 
+constexpr bool of_attention(OffloadModule module) {
+  using enum OffloadModule;
+  return module == qkv_linear || module == core_attn || module == attn_proj;
+}
+
 }  // namespace
 
 /// Norms before attention are kernels of their own with latent attention, else part of the
 /// projection behind them; before the MLP with experts, else part of its first projection, which is
-/// no module. Gated delta nets have none. Source: Megatron-LM d98e8a64, core/transformer/
-/// attention.py, multi_latent_attention.py, transformer_layer.py, moe/experts.py (off_interface).
-/// Checked by: tests/costmodel/operators/offload_modules_test.cpp.
+/// no module. Gated delta nets have none, sparse attention its norm alone. Source: Megatron-LM
+/// d98e8a64, core/transformer/ attention.py, multi_latent_attention.py, transformer_layer.py,
+/// moe/experts.py (off_interface). Checked by: tests/costmodel/operators/offload_modules_test.cpp.
 void mark_offload(OperatorList& list, const ModelSpec& model, LayerKind kind, TokenMixer mixer) {
   for (Operator& op : list.edit()) {
     for (const auto& [name, module] : kPlaces) {
-      if (op.name == name) op.offloaded_by = module;
+      if (op.name == name && !(model.sparse() && of_attention(module))) op.offloaded_by = module;
     }
     const bool scores = op.attention_core && op.kind != OperatorKind::attention;
     if (scores) op.offloaded_by = OffloadModule::core_attn;

@@ -58,7 +58,7 @@ struct Operator {
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
 class OperatorList {
  public:
-  static constexpr std::size_t kCapacity = 48;
+  static constexpr std::size_t kCapacity = 56;
   void push(const Operator& op);
   [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
   [[nodiscard]] std::span<Operator> edit() { return {ops_.data(), count_}; }

@@ -16,7 +16,8 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
   const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
                                              all.shared_expert_matrices + all.sharded_vectors) /
                          tp;
-  const auto on_every_rank = static_cast<double>(all.replicated + all.latent_matrices + all.router);
+  const auto on_every_rank =
+      static_cast<double>(all.replicated + all.latent_matrices + all.indexer_matrices + all.router);
   if (mixer != TokenMixer::attention) return sharded + on_every_rank;
   // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
   // head.

@@ -21,6 +21,13 @@ void mark_latent_projection(Operator& op) {
   if (up || op.name == "attention_inputs") mark(op, mla_up_proj, true);
 }
 
+/// The same of sparse attention, whose up projection of queries and absorption of the keys' it is:
+/// their inputs stay, with the one key.
+void mark_absorbed_projection(Operator& op) {
+  if (op.name == "q_up" || op.name == "rope") mark(op, mla_up_proj, false);
+  if (op.name == "key_absorb" || op.name == "attention_inputs") mark(op, mla_up_proj, true);
+}
+
 /// Norms that are kernels of their own: that of latent attention's input, and that of a router's.
 /// All others are fused into the GEMM behind them. Freed are the inputs of the GEMMs behind.
 void mark_norms(Operator& op, bool latent, bool moe) {
@@ -44,7 +51,8 @@ void mark_mlp(Operator& op, bool moe) {
 }  // namespace
 
 /// Source: Megatron-LM core_v0.16.1: core/transformer/transformer_layer.py (layernorm, mlp; mlp is
-/// no part of a layer of experts), multi_latent_attention.py (mla_up_proj), attention.py
+/// no part of a layer of experts), multi_latent_attention.py (mla_up_proj; of sparse attention
+/// d98e8a64, experimental_attention_variant/absorbed_mla.py), attention.py
 /// (core_attn, with the communication of context parallelism), moe/moe_layer.py (moe,
 /// shared_experts), moe/experts.py (moe_act); core/models/gpt/gpt_layer_specs.py on which norms
 /// are fused. Checked by: tests/costmodel/operators/recompute_modules_test.cpp.
@@ -56,7 +64,11 @@ void mark_modules(OperatorList& list, const ModelSpec& model, LayerKind kind) {
     const bool ends = op.name == "mlp_output_norm" || op.name == "mlp_residual";
     behind_attention = (behind_attention || starts) && !ends;
     if (op.attention_core || op.axis == Axis::cp) mark(op, core_attn, true);
-    if (model.latent()) mark_latent_projection(op);
+    if (model.sparse()) {
+      mark_absorbed_projection(op);
+    } else if (model.latent()) {
+      mark_latent_projection(op);
+    }
     mark_norms(op, model.latent(), moe);
     if (behind_attention) mark_mlp(op, moe);
     if (!moe && !model.parallel_block && op.name == "post_attention_norm") {

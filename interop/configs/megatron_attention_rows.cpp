@@ -1,4 +1,4 @@
-// Megatron-LM's options of attention: norms, windows, sinks, gated delta nets.
+// Megatron-LM's options of attention: norms, windows, sinks, gated delta nets, sparse attention.
 // Sources: Megatron-LM core_v0.16.1 and d98e8a64, megatron/training/arguments.py and
 // megatron/core/transformer/transformer_config.py.
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -14,6 +15,7 @@ namespace {
 
 using M = ModelSpec;
 using D = GatedDeltaNet;
+using I = SparseAttention;
 
 /// Layers with the feature: all but every N-th, or those of a list.
 MaybeValue read_pattern(const ConfigReading& reading, const ConfigEntry& entry) {
@@ -70,6 +72,7 @@ MaybeValue read_windowed_layers(const ConfigRow& row, const ConfigReading& readi
 }
 
 constexpr std::string_view kVariant = "experimental-attention-variant";
+constexpr std::string_view kSparseVariant = "dsa";
 
 void write_delta_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   const M& model = config.model;
@@ -80,6 +83,11 @@ void write_delta_layers(const ConfigRow& row, const RunConfig& config, ConfigDoc
 
 MaybeValue read_delta_layers(const ConfigRow& row, const ConfigReading& reading) {
   const bool on = says(reading, kVariant, "gated_delta_net") || says(reading, kVariant, "gdn");
+  const ConfigEntry* variant = reading.find(kVariant);
+  if (variant != nullptr && !on && !says(reading, kVariant, kSparseVariant)) {
+    return input_error(reading.place(*variant), in_quotes(printable(variant->value.joined())),
+                       "gdn (gated delta nets) or dsa (sparse attention): others have no price");
+  }
   const ConfigEntry* layers = reading.find(row.keys[1]);
   if (!on || layers == nullptr) return std::optional(assumed("0"));
   return read_pattern(reading, *layers);
@@ -98,6 +106,76 @@ ConfigRow delta_row(std::string_view key) {
         if (reading.config.model.delta.layers == 0) return std::optional<ReadValue>{};
         return found_or(reading, row.keys[0], std::to_string(usual));
       });
+}
+
+constexpr std::string_view kSparseKeys = "dsa-indexer-topk";
+constexpr std::string_view kSparseKernels = "dsa-kernel-backend";
+constexpr std::string_view kSparseLoss = "dsa-indexer-use-sparse-loss";
+constexpr std::string_view kLossFactor = "dsa-indexer-loss-coeff";
+constexpr std::string_view kSharing = "dsa-indexer-topk-freq";
+
+/// What is priced of sparse attention: fused kernels, an indexer in every layer, its loss over the
+/// chosen keys. Everything else is an error.
+Status check_sparse(const ConfigReading& reading) {
+  const auto refuse = [&](std::string found, std::string expected) {
+    return input_error(reading.document.name, std::move(found), std::move(expected));
+  };
+  if (!says(reading, kSparseKernels, "cudnn") && !says(reading, kSparseKernels, "tilelang")) {
+    return refuse(
+        "sparse attention without fused kernels (--dsa-kernel-backend), which keeps a "
+        "matrix of scores",
+        "--dsa-kernel-backend cudnn or tilelang: nothing else has a price");
+  }
+  const ConfigEntry* factor = reading.find(kLossFactor);
+  const bool trained = factor != nullptr &&
+                       factor->value.first().text.find_first_of("123456789") != std::string::npos;
+  if (!trained || reading.find(kSparseLoss) == nullptr) {
+    return refuse(trained ? "an indexer that learns from the scores of all keys"
+                          : "an indexer without a loss (--dsa-indexer-loss-coeff)",
+                  "--dsa-indexer-use-sparse-loss with a --dsa-indexer-loss-coeff above 0: nothing "
+                  "else has a price");
+  }
+  const Result<std::optional<int>> every = number_at(reading, kSharing);
+  if (!every) return every.error();
+  if (every->value_or(1) == 1) return Done{};
+  return refuse(
+      "layers that attend to the keys of another layer's indexer "
+      "(--dsa-indexer-topk-freq)",
+      "an indexer in every layer; shared keys have no price");
+}
+
+void write_sparse(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (!config.model.sparse()) return;
+  write_number(out, row.keys[0], config.model.dsa.topk);
+  out.set(kVariant, scalar(std::string(kSparseVariant)));
+  out.set(kSparseKernels, scalar("cudnn"));
+  out.set(kSparseLoss, scalar("true"));
+  out.set(kLossFactor, scalar("0.01"));
+  out.set("no-rope-fusion", scalar("true"));
+}
+
+MaybeValue read_sparse(const ConfigRow& row, const ConfigReading& reading) {
+  if (!says(reading, kVariant, kSparseVariant)) return std::optional(assumed("0"));
+  if (row.keys[0] == kSparseKeys) {
+    if (const Status priced = check_sparse(reading); !priced) return priced.error();
+  }
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) {
+    return input_error(reading.document.name,
+                       fmt::format("--{} {} without --{}", kVariant, kSparseVariant, row.keys[0]),
+                       "a whole number: it has no default");
+  }
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+template <auto member>
+ConfigRow indexer_row(std::string_view key) {
+  return computed(
+      member, {key},
+      [](const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+        if (config.model.sparse()) write_number(out, row.keys[0], config.model.dsa.*member);
+      },
+      read_sparse);
 }
 
 }  // namespace
@@ -132,6 +210,11 @@ std::vector<ConfigRow> megatron_attention_rows() {
       choice(&M::attention_sinks, {{"true", {{"softmax-type", "learnable"}}},
                                    {"false", {}},
                                    {"false", {{"softmax-type", "vanilla"}}}}),
+      computed(&I::topk,
+               {kSparseKeys, kVariant, kSparseKernels, kSparseLoss, kLossFactor, kSharing},
+               write_sparse, read_sparse),
+      indexer_row<&I::index_heads>("dsa-indexer-n-heads"),
+      indexer_row<&I::index_head_dim>("dsa-indexer-head-dim"),
       computed(&D::layers, {kVariant, "linear-attention-freq"}, write_delta_layers,
                read_delta_layers),
       delta_row<&D::key_heads, 16>("linear-num-key-heads"),

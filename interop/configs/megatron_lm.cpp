@@ -198,8 +198,11 @@ std::vector<ConfigRow> plan_rows() {
             if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
           },
           etp_is_tp),
-      choice(plan_part<&P::cp_comm>,
-             {{"a2a", {{"cp-comm-type", "a2a"}}}, {"p2p", {}}, {"p2p", {{"cp-comm-type", "p2p"}}}}),
+      choice(plan_part<&P::cp_comm>, {{"a2a", {{"cp-comm-type", "a2a"}}},
+                                      {"all_gather", {{"cp-comm-type", "all_gather"}}},
+                                      {"all_gather", {{"cp-comm-type", "allgather"}}},
+                                      {"p2p", {}},
+                                      {"p2p", {{"cp-comm-type", "p2p"}}}}),
       follows(plan_part<&P::dp>, dp_of_gpus),
       plain(plan_part<&P::microbatch>, {"micro-batch-size"}),
       computed(
@@ -332,6 +335,9 @@ ConfigFormat megatron_lm_format() {
        "needs Megatron-LM core 0.18 or newer; before, hybrid models are trained by "
        "pretrain_mamba.py with --spec megatron.core.models.mamba.mamba_layer_specs "
        "mamba_stack_spec, up to core 0.16 with --hybrid-override-pattern"},
+      {"dsa-indexer-loss-coeff",
+       "needs Megatron-LM core 0.19 or newer for the kernels of sparse attention "
+       "(--dsa-kernel-backend); 0.01 is the factor in its own test: choose yours"},
       {"softmax-type", "needs Transformer Engine 2.8 or newer for attention sinks"}};
   format.why_lost = why_megatron_loses;
   add_rows(format, expert_rows({}));

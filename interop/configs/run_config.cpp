@@ -22,6 +22,7 @@ namespace {
 
 using X = MixtureOfExperts;
 using L = LatentAttention;
+using I = SparseAttention;
 using D = GatedDeltaNet;
 using S = StateSpace;
 using C = ModelConstants;
@@ -69,6 +70,7 @@ const RunConfig& owner(const RunConfig& config, const RunConfig*) { return confi
 const ModelSpec& owner(const RunConfig& config, const ModelSpec*) { return config.model; }
 const X& owner(const RunConfig& config, const X*) { return config.model.moe; }
 const L& owner(const RunConfig& config, const L*) { return config.model.mla; }
+const I& owner(const RunConfig& config, const I*) { return config.model.dsa; }
 const D& owner(const RunConfig& config, const D*) { return config.model.delta; }
 const S& owner(const RunConfig& config, const S*) { return config.model.ssm; }
 /// Of a model that has none, the usual ones.

@@ -37,8 +37,8 @@ using ConfigField =
                  Normalization ModelSpec::*, Activation ModelSpec::*,
                  PositionEmbedding ModelSpec::*, std::string ModelSpec::*, int MixtureOfExperts::*,
                  bool MixtureOfExperts::*, double MixtureOfExperts::*,
-                 RouterScore MixtureOfExperts::*, int LatentAttention::*, int GatedDeltaNet::*,
-                 int StateSpace::*, double ModelConstants::*,
+                 RouterScore MixtureOfExperts::*, int LatentAttention::*, int SparseAttention::*,
+                 int GatedDeltaNet::*, int StateSpace::*, double ModelConstants::*,
                  std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
                  int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
 

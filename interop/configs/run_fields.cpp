@@ -8,6 +8,7 @@ namespace {
 using M = ModelSpec;
 using X = MixtureOfExperts;
 using L = LatentAttention;
+using I = SparseAttention;
 using D = GatedDeltaNet;
 using S = StateSpace;
 using C = ModelConstants;
@@ -78,6 +79,9 @@ const std::vector<NamedConfigField>& model_fields() {
       {&L::qk_nope_head_dim, "head width without position", "model"},
       {&L::qk_rope_head_dim, "head width with position", "model"},
       {&L::v_head_dim, "head width of values", "model"},
+      {&I::topk, "keys of a query in sparse attention", "model"},
+      {&I::index_heads, "heads of the indexer", "model"},
+      {&I::index_head_dim, "head width of the indexer", "model"},
       {&D::layers, "layers with a gated delta net", "model"},
       {&D::key_heads, "key heads of delta nets", "model"},
       {&D::value_heads, "value heads of delta nets", "model"},

@@ -199,8 +199,9 @@ std::vector<Chain::NextStep> Chain::remaining() const {
   add(enabled_.pipeline && user.get<&ParallelPlan::vpp>() != 1, Technique::interleaving,
       &EnabledTechniques::interleaving);
   const Framework& framework = request_.framework;
-  add(user.get<&ParallelPlan::cp>() != 1 && (framework.cp_ring || framework.cp_all_to_all),
-      Technique::context, &EnabledTechniques::context);
+  const bool offers_cp = framework.cp_ring || framework.cp_all_to_all || framework.cp_all_gather;
+  add(user.get<&ParallelPlan::cp>() != 1 && offers_cp, Technique::context,
+      &EnabledTechniques::context);
   add(user.get<&ParallelPlan::ep>() != 1 && framework.expert_parallel &&
           request_.model.moe.experts > 0,
       Technique::experts, &EnabledTechniques::experts);

@@ -196,7 +196,8 @@ std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
 std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   if (request.constraints.has<&ParallelPlan::cp>()) return {request.constraints.values().cp};
   std::vector<int> values{1};
-  if (!request.framework.cp_ring && !request.framework.cp_all_to_all) return values;
+  const Framework& framework = request.framework;
+  if (!framework.cp_ring && !framework.cp_all_to_all && !framework.cp_all_gather) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
     const std::int64_t slices = std::int64_t{request.framework.slices_per_context_rank} * cp;
     if (cp > 1 && request.job.sequence % slices == 0) values.push_back(cp);
@@ -209,8 +210,9 @@ std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
     return {request.constraints.values().cp_comm};
   if (cp == 1) return {CpComm::ring};
   std::vector<CpComm> values;
-  for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
-    if (request.framework.offers_cp(comm)) values.push_back(comm);
+  for (const CpComm comm : {CpComm::ring, CpComm::all_to_all, CpComm::all_gather}) {
+    const bool taken = (comm == CpComm::all_gather) == request.model.sparse();
+    if (taken && request.framework.offers_cp(comm)) values.push_back(comm);
   }
   if (values.empty()) values.push_back(CpComm::ring);  // pinned cp: rejected with its reason
   return values;

@@ -167,6 +167,41 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
   return {};
 }
 
+/// Sparse attention (DSA): what its kernels take. Source: Megatron-LM d98e8a64, core/transformer/
+/// experimental_attention_variant/dsa_cudnn_kernels.py, _flash_mla_head_padding and
+/// _FLASH_MLA_REQUIRED_VALUE_DIM; without them PyTorch's own path keeps all scores.
+Found check_sparse(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
+                   const Framework& framework, const ParallelPlan& p) {
+  if (!model.sparse()) return {};
+  if (!framework.sparse_attention) return lacks_of(framework, "sparse attention (DSA)");
+  if (!job.flash_attention) {
+    return Rejection{no_price, "sparse attention (DSA) without its fused kernels"};
+  }
+  constexpr double kHopper = 9;
+  constexpr double kBlackwell = 10;
+  const double capability = cluster.gpu().compute_capability;
+  if (capability > 0 && capability < kHopper) {
+    return Rejection{framework_lacks_feature,
+                     fmt::format("sparse attention (DSA) on {}: its fused kernels need Hopper or "
+                                 "later",
+                                 cluster.gpu().name)};
+  }
+  constexpr int kValues = 512;
+  if (model.mla.kv_lora_rank != kValues) {
+    return Rejection{
+        no_price, fmt::format("sparse attention (DSA) of latents {} wide, for which there are no "
+                              "fused kernels: they take {}",
+                              model.mla.kv_lora_rank, kValues)};
+  }
+  const int heads = std::max(1, model.heads / p.tp);
+  const int unit = capability >= kBlackwell ? 128 : 64;
+  if (heads % unit == 0 || unit % heads == 0) return {};
+  return Rejection{no_price,
+                   fmt::format("sparse attention (DSA) with {} heads on a rank, for which there "
+                               "are no fused kernels: they take divisors and multiples of {}",
+                               heads, unit)};
+}
+
 Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
@@ -182,6 +217,11 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
                                            "no price here",
                                            p.cp)};
   }
+  if (p.cp_comm == CpComm::all_gather && !model.sparse()) {
+    // Megatron-LM has it: TransformerEngine, context_parallel.py, AttnFuncWithCPAndKVAllGather.
+    return Rejection{no_price,
+                     fmt::format("cp {} by all_gather without sparse attention (DSA)", p.cp)};
+  }
   if (!job.flash_attention && framework.context_needs_flash) {
     return lacks_of(framework,
                     fmt::format("context parallelism (cp {}) without flash attention", p.cp));
@@ -192,7 +232,7 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
     return Rejection{sequence_not_divisible, fmt::format("{}cp {} does not divide the sequence {}",
                                                          parts, p.cp, job.sequence)};
   }
-  if (p.cp_comm == CpComm::ring) return {};
+  if (p.cp_comm != CpComm::all_to_all) return {};
   const int heads = p.tp * p.cp;
   if (model.heads % heads != 0) {
     return Rejection{heads_not_divisible,
@@ -745,6 +785,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
                                        const ClusterTopology& cluster, const Framework& framework,
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
+  if (Found found = check_sparse(model, job, cluster, framework, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
   if (Found found = check_dispatcher(framework, cluster, plan)) return found;

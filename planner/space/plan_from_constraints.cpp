@@ -146,8 +146,11 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
     }
     case microbatches_not_divisible: return nearest_group(request, plan);
     case framework_lacks_feature: {
-      const CpComm other = plan.cp_comm == CpComm::ring ? CpComm::all_to_all : CpComm::ring;
-      const bool offered = request.framework.offers_cp(plan.cp_comm);
+      const CpComm other = request.model.sparse()         ? CpComm::all_gather
+                           : plan.cp_comm == CpComm::ring ? CpComm::all_to_all
+                                                          : CpComm::ring;
+      const bool taken = (plan.cp_comm == CpComm::all_gather) == request.model.sparse();
+      const bool offered = taken && request.framework.offers_cp(plan.cp_comm);
       if (plan.cp == 1 || offered || !request.framework.offers_cp(other)) return {};
       return degrees(fmt::format("--cp-comm {}", name_of(other)));
     }
@@ -177,6 +180,9 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   SearchPoint point = point_of(pinned.values());
   if (!pinned.has<&P::cp_comm>() && !request.framework.cp_ring && request.framework.cp_all_to_all) {
     point.sharding.cp_comm = CpComm::all_to_all;
+  }
+  if (!pinned.has<&P::cp_comm>() && point.sharding.cp > 1 && request.model.sparse()) {
+    point.sharding.cp_comm = CpComm::all_gather;
   }
   const bool as_mlp = request.model.moe.experts > 0 && request.framework.splits_experts_as_mlp;
   point.sharding.etp = pinned.value_or<&P::etp>(as_mlp ? point.sharding.tp : 1);

@@ -86,8 +86,8 @@ UnusualFeatures features_of_degrees(const PlanRequest& request, const ParallelPl
   if (plan.vpp > 8) out.add(many_chunks);
   if (plan.zero > 0 && plan.shard_group != plan.dp * plan.cp) out.add(shard_group);
   if (plan.offload_optimizer > 0) out.add(offload);
-  const bool across = crosses(Axis::tp) || crosses(Axis::ep) ||
-                      (plan.cp_comm == CpComm::all_to_all && crosses(Axis::cp));
+  const bool across =
+      crosses(Axis::tp) || crosses(Axis::ep) || (plan.cp_comm != CpComm::ring && crosses(Axis::cp));
   if (across) out.add(crosses_domains);
   if (request.framework.warns_of_sharded_tensors && plan.zero >= 2 && plan.tp > 1) {
     out.add(sharded_with_tensor);

@@ -74,8 +74,10 @@ Status check_heads_on_gpus(const ModelSpec& model) {
 Status check_context(const PlanFile& file) {
   const ParallelPlan& plan = file.plan;
   if (plan.cp == 1) return Done{};
-  if (plan.cp_comm == CpComm::ring) {
-    return input_error("the plan", fmt::format("cp {} by p2p (ring attention)", plan.cp),
+  if (plan.cp_comm != CpComm::all_to_all) {
+    const char* ring = plan.cp_comm == CpComm::ring ? " (ring attention)" : "";
+    return input_error("the plan",
+                       fmt::format("cp {} by {}{}", plan.cp, name_of(plan.cp_comm), ring),
                        "cp communication a2a",
                        "this runtime exchanges heads: plan predict FILE --cp-comm a2a -o NEW");
   }

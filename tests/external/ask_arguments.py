@@ -73,7 +73,8 @@ FILLED = {"data-path": "data", "tokenizer-type": "NullTokenizer", "tokenizer-mod
           "train-iters": "10", "lr": "1e-4"}
 # How a release refuses what a later one takes.
 OF_NEWER = ["invalid choice", "Muon optimizer does not support", "--hybrid-layer-pattern",
-            "--moe-pad-experts-for-cuda-graph-inference"]
+            "--moe-pad-experts-for-cuda-graph-inference",
+            "unrecognized arguments: --dsa-kernel-backend"]
 NEEDS = ("# needs Megatron-LM core", "# requires Megatron-LM core")
 TRANSFORMER_ENGINE = "2.9.0"  # needs a GPU to be built; the checks ask for its version only
 
@@ -131,6 +132,7 @@ def a_node_of_gpus(gpus):
         enter(mock.patch.object(utils, "get_te_version", lambda: version))
         for kernel in ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd"):
             enter(mock.patch.object(rope, kernel, mock.Mock(), create=True))
+        enter(mock.patch.object(utils, "_missing_cudnn_dsa_kernel_dependencies", list, create=True))
         enter(mock.patch.object(torch.cuda, "get_device_capability", lambda *_: (10, 0)))
         enter(mock.patch.object(torch.cuda, "is_available", lambda: True))
         enter(mock.patch.object(torch.cuda, "current_device", lambda: 0))

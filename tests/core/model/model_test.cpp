@@ -104,6 +104,9 @@ constexpr Published kPublished[] = {
     {"nemotron-h-8b", 8'100'852'736},
     {"nemotron-nano-9b-v2", 8'888'227'328},
     {"nemotron-3-nano-30b-a3b", 31'577'940'288},
+    // sparse_model_test.cpp.
+    {"deepseek-v3.2", 671'877'944'064},
+    {"glm-5", 743'911'218'432},
 };
 
 }  // namespace

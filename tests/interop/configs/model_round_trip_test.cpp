@@ -275,6 +275,49 @@ TEST_CASE("patterns of layers with experts are written and read") {
   }
 }
 
+TEST_CASE("a Megatron-LM script with sparse attention is read where it has a price") {
+  const std::string shapes =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 6 --hidden-size 512 \\\n"
+      "  --num-attention-heads 64 --seq-length 4096 --micro-batch-size 1 --global-batch-size 8 \\\n"
+      "  --max-position-embeddings 4096 --vocab-size 1000 --position-embedding-type rope \\\n"
+      "  --multi-latent-attention --q-lora-rank 192 --kv-lora-rank 512 --qk-head-dim 64 \\\n"
+      "  --qk-pos-emb-head-dim 64 --v-head-dim 64 --disable-bias-linear --bf16 --qk-layernorm \\\n";
+  const auto read = [&](const std::string& rest) {
+    return import_config({{"train.sh", shapes + rest + "\n"}}, GivenRun{});
+  };
+  const std::string indexer =
+      " --experimental-attention-variant dsa --dsa-indexer-n-heads 16 --dsa-indexer-head-dim 128 "
+      "--dsa-indexer-topk 1024";
+  const std::string loss = " --dsa-indexer-loss-coeff 0.01";
+  const std::string sparse = " --dsa-indexer-use-sparse-loss";
+  const std::string kernels = " --dsa-kernel-backend cudnn";
+  const Result<ImportedConfig> whole = read(indexer + loss + sparse + kernels);
+  INFO((whole ? "" : whole.error().message()));
+  REQUIRE(whole);
+  CHECK(whole->config.model.dsa ==
+        SparseAttention{.topk = 1024, .index_heads = 16, .index_head_dim = 128});
+  CHECK(read(indexer + loss + sparse + " --dsa-kernel-backend tilelang").ok());
+  const auto why = [&](const std::string& rest) {
+    const Result<ImportedConfig> refused = read(rest);
+    return refused ? std::string("read") : refused.error().message();
+  };
+  const auto names = [&](const std::string& rest, const char* part) {
+    INFO(why(rest));
+    return why(rest).find(part) != std::string::npos;
+  };
+  // Megatron-LM's own test of DSA: PyTorch's path, and a loss over all keys.
+  CHECK(names(indexer + loss, "--dsa-kernel-backend"));
+  CHECK(names(indexer + loss + kernels, "scores of all keys"));
+  CHECK(names(indexer + sparse + kernels, "without a loss"));
+  CHECK(names(indexer + sparse + kernels + " --dsa-indexer-loss-coeff 0.0", "without a loss"));
+  CHECK(names(indexer + loss + sparse + kernels + " --dsa-indexer-topk-freq 4",
+              "another layer's indexer"));
+  CHECK(
+      names(" --experimental-attention-variant dsa --dsa-indexer-topk 8" + loss + sparse + kernels,
+            "--dsa-indexer-n-heads"));
+  CHECK(names(" --experimental-attention-variant gdn2 --linear-attention-freq 4", "gdn2"));
+}
+
 TEST_CASE("a Megatron-LM script says which arithmetic its model has") {
   const Result<ImportedConfig> read = import_config(
       {{"train.sh",

@@ -536,6 +536,69 @@ TEST_CASE("every plan that a search lists is legal for its framework") {
   for (const std::string& each : without) CHECK(each.find("mixtral-8x7b") != std::string::npos);
 }
 
+TEST_CASE("sparse attention runs in Megatron-Core alone, as its kernels allow") {
+  const auto sparse = [](const ParallelPlan& plan, const char* framework = "megatron-core") {
+    return refused("deepseek-v3.2", framework, plan);
+  };
+  CHECK(sparse(degrees(1, 1, 64)) == "");
+  CHECK(sparse(degrees(8, 1, 8)) == "");
+  for (const Framework& framework : frameworks()) {
+    if (framework.name == "megatron-core") continue;
+    CHECK(sparse(degrees(1, 1, 1, 1, 1), framework.name.c_str()) ==
+          framework.name + " has no sparse attention (DSA)");
+  }
+  ParallelPlan apart = degrees(8, 1, 8);
+  apart.sequence_parallel = false;
+  CHECK(sparse(apart).find("sequence parallelism") != std::string::npos);
+  ParallelPlan graphs = degrees(1, 1, 64);
+  graphs.cuda_graphs = CudaGraphs::layers;
+  CHECK(sparse(graphs).find("dsa_cudnn_kernels.py:2063") != std::string::npos);
+  ParallelPlan context = degrees(1, 1, 64);
+  context.cp = 2;
+  CHECK(sparse(context).find("transformer_config.py:3162") != std::string::npos);
+  context.cp_comm = CpComm::all_gather;
+  CHECK(sparse(context) == "");
+  CHECK(refused("deepseek-v3", "megatron-core", context) ==
+        "cp 2 by all_gather without sparse attention (DSA)");
+  ParallelPlan projection = degrees(1, 1, 64);
+  projection.recompute = Recompute::selective;
+  projection.recompute_modules = {RecomputeModule::mla_up_proj};
+  PlanRequest r = request_for("deepseek-v3.2", "dgx-h100", 64);
+  projection.dp = projection.shard_group = 64;
+  projection.layers_per_stage = {61};
+  projection.recompute_layers = {0};
+  const auto why = [&] {
+    const auto found = check_plan(r.model, r.job, r.cluster, r.framework, projection);
+    return found ? found->detail : "";
+  };
+  CHECK(why() == "");
+  r.job.precision = find_precision("fp8").value();
+  CHECK(why().find("absorbed_mla.py, qkv_up_checkpoint") != std::string::npos);
+}
+
+TEST_CASE("sparse attention needs its fused kernels, which take certain shapes and GPUs") {
+  const auto why = [](PlanRequest r, int tp = 1) {
+    ParallelPlan plan = degrees(tp, 1, 64 / tp);
+    plan.dp = plan.shard_group = 64 / tp;
+    plan.layers_per_stage = {r.model.layers};
+    plan.recompute_layers = {0};
+    const auto found = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return found ? found->detail : "";
+  };
+  PlanRequest r = request_for("glm-5", "dgx-h100", 64);
+  CHECK(why(r) == "");
+  CHECK(why(r, 8) == "");  // 8 heads, run as 64
+  r.job.flash_attention = false;
+  CHECK(why(r).find("without its fused kernels") != std::string::npos);
+  CHECK(why(request_for("glm-5", "dgx-a100", 64)).find("need Hopper") != std::string::npos);
+  r = request_for("glm-5", "dgx-h100", 64);
+  r.model.mla.kv_lora_rank = 256;
+  CHECK(why(r).find("latents 256 wide") != std::string::npos);
+  r = request_for("glm-5", "dgx-h100", 64);
+  r.model.heads = r.model.kv_heads = 96;
+  CHECK(why(r).find("96 heads") != std::string::npos);
+}
+
 TEST_CASE("a refusal of etp names etp") {
   PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 8);
   r.constraints.pin<&ParallelPlan::etp>(std::numeric_limits<int>::max());
