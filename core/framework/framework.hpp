@@ -95,6 +95,7 @@ struct Framework {
   bool context_needs_flash = true;  ///< … which its context parallelism needs
   /// Has sparse attention (DSA), with an indexer that its loss over the chosen keys trains.
   bool sparse_attention = false;
+  bool any_model = false;         ///< trains whatever module of transformers its user brings
   bool packed_documents = false;  ///< offers attention within the documents of a sequence,
                                   ///< whose kernels leave out all other pairs
   bool counts_recomputed = true;  ///< full recomputation of some layers only; else of all

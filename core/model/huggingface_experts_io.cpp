@@ -11,6 +11,15 @@ namespace echelon {
 
 namespace {
 
+/// A number that may be null or missing.
+int number_or(JsonReader& reader, std::string_view key, int otherwise) {
+  const Json* value = reader.member(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  return small(reader.integer(key, 1, kMaxExperts));
+}
+
+}  // namespace
+
 void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   LatentAttention& mla = model.mla;
   mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
@@ -34,14 +43,6 @@ void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
 }
 
-/// A number that may be null or missing.
-int number_or(JsonReader& reader, std::string_view key, int otherwise) {
-  const Json* value = reader.member(key);
-  if (value == nullptr || value->is_null()) return otherwise;
-  return small(reader.integer(key, 1, kMaxExperts));
-}
-
-/// The list of MLPs in files that transformers 5 wrote. False if there is none.
 bool read_mlp_kinds(JsonReader& reader, ModelSpec& model) {
   constexpr const char* kKey = "mlp_layer_types";
   const Json* kinds = reader.member(kKey);
@@ -57,8 +58,6 @@ bool read_mlp_kinds(JsonReader& reader, ModelSpec& model) {
   set_pattern(reader, kKey, model, has_experts);
   return true;
 }
-
-}  // namespace
 
 std::optional<std::vector<int>> read_layer_list(JsonReader& reader, std::string_view key,
                                                 int layers) {

@@ -40,6 +40,10 @@ void set_shared_experts(JsonReader& reader, std::string_view key, MixtureOfExper
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
 /// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise);
+/// Widths of latent attention, by the keys of DeepSeek's files.
+void read_latent_attention(JsonReader& reader, ModelSpec& model);
+/// The list of MLPs in files that transformers 5 wrote. False if there is none.
+bool read_mlp_kinds(JsonReader& reader, ModelSpec& model);
 /// A whole model with latent attention; without experts if n_routed_experts is null.
 void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
                    RouterWeights usual);

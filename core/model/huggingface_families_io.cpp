@@ -10,6 +10,7 @@
 
 #include "core/model/huggingface_dense_io.hpp"
 #include "core/model/huggingface_hybrids_io.hpp"
+#include "core/model/huggingface_kimi_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -319,6 +320,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"deepseek_v32", "DeepseekV32", read_deepseek_v32, true},
     HuggingFaceFamily{"glm_moe_dsa", "GlmMoeDsa", read_glm_moe_dsa, true},
     HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3
+    HuggingFaceFamily{"kimi_linear", "KimiLinear", read_kimi_linear, true},
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
     HuggingFaceFamily{"glm4_moe_lite", "Glm4MoeLite", read_glm4_moe_lite, true},

@@ -48,7 +48,6 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
     UnpricedOperator{{"minimax", "minimax_m2"}, kLightning},
     UnpricedOperator{{"minimax_text_01", "minimax_m2"}, kLightning},
-    UnpricedOperator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
     UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
     UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
     UnpricedOperator{{"mamba", "bamba"}, kAlone},
@@ -77,7 +76,7 @@ struct UnpricedKey {
 };
 constexpr std::array kUnpricedKeys = {
     UnpricedKey{"index_topk", kSparse, {"deepseek_v32", "glm_moe_dsa"}},
-    UnpricedKey{"linear_attn_config", "Kimi delta attention"},
+    UnpricedKey{"linear_attn_config", "Kimi delta attention", {"kimi_linear"}},
     UnpricedKey{"hybrid_override_pattern", kStateSpace, {"nemotron_h"}},
     UnpricedKey{"mamba_d_state", kStateSpace, {"bamba", "granitemoehybrid"}},
 };
@@ -185,9 +184,8 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
     return true;
   }
   constexpr const char* kPriced =
-      "layers with full, windowed, latent or sparse attention (DeepSeek-V3.2's), gated delta nets "
-      "or "
-      "Mamba-2's state spaces";
+      "layers with full, windowed, latent or sparse attention (DeepSeek-V3.2's), gated delta nets, "
+      "Kimi delta attention or Mamba-2's state spaces";
   for (const UnpricedOperator& each : kUnpriced) {
     if (each.family.model_type != type) continue;
     reader.fail("model_type",

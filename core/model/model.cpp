@@ -30,12 +30,13 @@ void count_attention_vectors(const ModelSpec& model, ModelSpec::LayerParameters&
   if (model.attention_output_bias) count.replicated += model.hidden;
 }
 
-/// One projection in and one out; the convolution without bias, decay and its bias per head; a
-/// gated norm whose gain all heads share.
+/// Projections in and out, and of gates; the convolution without bias; the scale of the decays per
+/// head and a bias for each; a gated norm whose gain all heads share.
 void count_delta_net(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const GatedDeltaNet& delta = model.delta;
-  count.attention_matrices = model.hidden * (delta.input_width() + delta.value_width());
-  count.sharded_vectors += delta.conv_kernel * delta.conv_width() + 2 * delta.value_heads;
+  count.attention_matrices = delta.matrices(model.hidden);
+  count.sharded_vectors +=
+      delta.conv_kernel * delta.conv_width() + delta.value_heads + delta.decays();
   count.replicated += delta.value_head_dim;
 }
 
@@ -120,10 +121,9 @@ double delta_multiplications(const ModelSpec& model) {
   const GatedDeltaNet& delta = model.delta;
   const double recurrence =
       4.0 * static_cast<double>(delta.key_head_dim) * static_cast<double>(delta.value_width());
-  return delta.layers *
-         (static_cast<double>(model.hidden * (delta.input_width() + delta.value_width()) +
-                              delta.conv_kernel * delta.conv_width()) +
-          recurrence);
+  return delta.layers * (static_cast<double>(delta.matrices(model.hidden) +
+                                             delta.conv_kernel * delta.conv_width()) +
+                         recurrence);
 }
 
 /// The same in all layers with a state space: projections, and 3.5 for each number of the state.

@@ -90,17 +90,37 @@ struct GatedDeltaNet {
   int key_head_dim = 0;
   int value_head_dim = 0;
   int conv_kernel = 0;  ///< tokens that the convolution of queries, keys and values spans
+  /// Kimi delta attention: each channel of a value head's keys has a decay of its own, and the
+  /// decays and the output gate are projected through a vector so wide; 0: a decay per value head,
+  /// and a gate of one projection. Source: arXiv 2510.26692, section 3; shapes as in transformers'
+  /// KimiLinearDeltaAttention (models/kimi_linear/modeling_kimi_linear.py).
+  int gate_rank = 0;
   bool operator==(const GatedDeltaNet&) const = default;
 
+  [[nodiscard]] bool channel_decay() const { return gate_rank > 0; }
   [[nodiscard]] std::int64_t key_width() const { return std::int64_t{key_heads} * key_head_dim; }
   [[nodiscard]] std::int64_t value_width() const {
     return std::int64_t{value_heads} * value_head_dim;
   }
   /// Channels of the convolution: queries, keys and values.
   [[nodiscard]] std::int64_t conv_width() const { return 2 * key_width() + value_width(); }
-  /// Outputs of the input projection: those, the output gate, decay and write strength per head.
+  /// Outputs of the input projection: those, the output gate, decay and write strength per head;
+  /// of Kimi delta attention write strength per head and the vectors of both gates.
   [[nodiscard]] std::int64_t input_width() const {
+    if (channel_decay()) return conv_width() + value_heads + 2 * std::int64_t{gate_rank};
     return conv_width() + value_width() + 2 * std::int64_t{value_heads};
+  }
+  /// Decays of a token, and the numbers that they are made of besides: a bias for each.
+  [[nodiscard]] std::int64_t decays() const {
+    return channel_decay() ? std::int64_t{value_heads} * key_head_dim : value_heads;
+  }
+  /// Outputs of the second projections of both gates.
+  [[nodiscard]] std::int64_t gate_width() const {
+    return channel_decay() ? decays() + value_width() : 0;
+  }
+  /// Parameters of all projections from and to a hidden state `hidden` wide.
+  [[nodiscard]] std::int64_t matrices(std::int64_t hidden) const {
+    return hidden * (input_width() + value_width()) + gate_rank * gate_width();
   }
 };
 
@@ -300,7 +320,7 @@ struct ModelSpec {
   /// A layer with a gated delta net has instead of the attention term
   ///   6·(k·w + 4·v·d_k·d_v)
   ///   k tokens of the convolution, w its channels; v value heads; d_k, d_v widths of a key and a
-  ///   value head, independent of S
+  ///   value head, independent of S; one with Kimi delta attention as well
   /// Sparse attention counts min(S, top-k) keys as a window does, and its indexer adds
   ///   4·(its parameters in matrix products) + H·d·(2·S + 4·min(S, top-k))
   ///   H, d its heads and their width: no gradient of its inputs, all keys scored forward, those of

@@ -210,6 +210,7 @@ MaybeError check_delta(const ModelSpec& model) {
       {"delta/key_head_dim", delta.key_head_dim, 1, kMaxHeadDim},
       {"delta/value_head_dim", delta.value_head_dim, 1, kMaxHeadDim},
       {"delta/conv_kernel", delta.conv_kernel, 1, kMaxKernel},
+      {"delta/gate_rank", delta.gate_rank, 0, kMaxHidden},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
   if (delta.value_heads % delta.key_heads != 0) {
@@ -218,10 +219,12 @@ MaybeError check_delta(const ModelSpec& model) {
                                   delta.value_heads),
                       "a divisor of the number of value heads"};
   }
-  if (model.latent() || model.windowed_layers > 0 || model.attention_sinks) {
+  const bool latent = model.latent() && !delta.channel_decay();  // Kimi Linear has both
+  if (latent || model.sparse() || model.windowed_layers > 0 || model.attention_sinks) {
     return FieldError{"delta/layers",
-                      "gated delta nets next to latent or windowed attention or attention sinks",
-                      "delta nets next to full attention"};
+                      "gated delta nets next to latent, sparse or windowed attention or attention "
+                      "sinks",
+                      "delta nets next to full attention (Kimi delta attention: also latent)"};
   }
   return {};
 }

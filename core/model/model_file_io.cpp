@@ -176,6 +176,7 @@ Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
   delta.key_head_dim = small(reader.integer("key_head_dim", 1, kMaxHeadDim));
   delta.value_head_dim = small(reader.integer("value_head_dim", 1, kMaxHeadDim));
   delta.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
+  delta.gate_rank = small(reader.integer_or("gate_rank", 0, kMaxHidden, 0));
   return reader.finish();
 }
 
@@ -322,12 +323,14 @@ Json sparse_to_json(const SparseAttention& dsa) {
 }
 
 Json delta_to_json(const GatedDeltaNet& delta) {
-  return {{"layers", delta.layers},
-          {"key_heads", delta.key_heads},
-          {"value_heads", delta.value_heads},
-          {"key_head_dim", delta.key_head_dim},
-          {"value_head_dim", delta.value_head_dim},
-          {"conv_kernel", delta.conv_kernel}};
+  Json json{{"layers", delta.layers},
+            {"key_heads", delta.key_heads},
+            {"value_heads", delta.value_heads},
+            {"key_head_dim", delta.key_head_dim},
+            {"value_head_dim", delta.value_head_dim},
+            {"conv_kernel", delta.conv_kernel}};
+  if (delta.gate_rank > 0) json["gate_rank"] = delta.gate_rank;  // other files keep their bytes
+  return json;
 }
 
 Json state_space_to_json(const StateSpace& ssm) {

@@ -47,6 +47,7 @@ std::string not_executed_block(const ModelSpec& model) {
   if (std::string experts = not_executed_experts(model); !experts.empty()) return experts;
   if (std::string latents = not_executed_latents(model); !latents.empty()) return latents;
   if (model.sparse()) return "sparse attention whose indexer chooses the keys (DSA)";
+  if (model.delta.channel_decay()) return "Kimi delta attention";
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.ssm.layers > 0) return "state spaces";
   if (model.mlp_only_layers > 0) return "layers of a token mixer or an MLP alone";

@@ -1,4 +1,5 @@
-// Gated delta nets: projections, short convolution, chunked recurrence, gated norm.
+// Gated delta nets and Kimi delta attention: projections, short convolution, chunked recurrence,
+// gated norm.
 #include "costmodel/operators/build.hpp"
 
 namespace echelon::operators {
@@ -52,6 +53,42 @@ Operator recurrence(const Shapes& s, double heads, double dk, double dv) {
   return op;
 }
 
+/// The same of Kimi delta attention, whose decays are fp32 numbers of every channel of a key. The
+/// products are those above: decays multiply their operands.
+///
+///   HBM bytes         24·d_k more forward: decays read and written by their sum in a chunk, read
+///   by
+///                     k·kᵀ, T·k, the states and the outputs; backward twice and, where repeated,
+///                     12·d_k
+///   saved             decays and their sums, of both products inside a chunk (q·kᵀ and T) C each
+///   transient         T·k, q and k with their decays, and the fp32 gradients of q, k and decays
+///
+/// Source: fla-org/flash-linear-attention bc3b101d, fla/ops/kda/chunk.py (ChunkKDAFunction, without
+/// use_gate_in_kernel), chunk_fwd.py and chunk_bwd.py. Checked by:
+/// tests/costmodel/operators/delta_net_test.cpp.
+Operator channel_recurrence(const Shapes& s, double heads, double dk, double dv) {
+  Operator op = recurrence(s, heads, dk, dv);
+  const double rows = s.T * heads;
+  op.forward_traffic += Bytes{rows * 24 * dk};
+  op.backward_traffic += Bytes{rows * (2 * 24 + 12) * dk};
+  op.forward_kernels += 1;
+  op.backward_kernels += 4;
+  op.saved += Bytes{rows * (8 * dk + s.e * kChunk)};
+  op.transient += Bytes{rows * (s.e * 2 * dk + 12 * dk)};
+  return op;
+}
+
+/// Decays as transformers' KimiLinearForgetGate makes them, operation by operation in fp32: a bias,
+/// softplus with its bound, a factor per head: about 54 bytes read or written per decay forward, 60
+/// backward; kept are the exponential, one more, a mask, and the result. Source: transformers 5.24,
+/// models/kimi_linear/modeling_kimi_linear.py.
+Operator channel_decays(const Shapes& s, double decays) {
+  Operator op = elementwise("delta_decay", 54 * s.T * decays, 60 * s.T * decays, 13 * s.T * decays);
+  op.forward_kernels = 8;
+  op.backward_kernels = 9;
+  return op;
+}
+
 }  // namespace
 
 /// Source of shapes and order: transformers (above) and Megatron-LM 00caa53a,
@@ -71,7 +108,15 @@ void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
   convolution.forward = Flops{2 * delta.conv_kernel * s.T * channels};
   convolution.backward = 2 * convolution.forward;
   list.push(convolution);
-  list.push(recurrence(s, heads, delta.key_head_dim, delta.value_head_dim));
+  if (delta.channel_decay()) {
+    const double rank = delta.gate_rank;
+    list.push(gemm("delta_gates", s.T, static_cast<double>(delta.gate_width()) / tp, rank,
+                   s.kept * s.T * 2 * rank, s.e));
+    list.push(channel_decays(s, static_cast<double>(delta.decays()) / tp));
+    list.push(channel_recurrence(s, heads, delta.key_head_dim, delta.value_head_dim));
+  } else {
+    list.push(recurrence(s, heads, delta.key_head_dim, delta.value_head_dim));
+  }
   const double output = s.e * s.T * values;  // of the recurrence, of the gate, of the norm
   list.push(elementwise("delta_norm", 3 * output, 5 * output, 2 * output));
   list.push(gemm("delta_out", s.T, s.h, values, s.kept * s.T * values, s.e));

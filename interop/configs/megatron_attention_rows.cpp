@@ -76,7 +76,7 @@ constexpr std::string_view kSparseVariant = "dsa";
 
 void write_delta_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   const M& model = config.model;
-  if (model.delta.layers == 0) return;
+  if (model.delta.layers == 0 || model.delta.channel_decay()) return;
   out.set(row.keys[0], scalar("gated_delta_net"));
   out.set(row.keys[1], scalar(pattern_of(model.layers, model.delta.layers)));
 }

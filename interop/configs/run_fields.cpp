@@ -88,6 +88,7 @@ const std::vector<NamedConfigField>& model_fields() {
       {&D::key_head_dim, "key width of delta nets", "model"},
       {&D::value_head_dim, "value width of delta nets", "model"},
       {&D::conv_kernel, "convolution of delta nets", "model"},
+      {&D::gate_rank, "width of the gates' latent in Kimi delta attention", "model"},
       {&S::layers, "layers with a state space", "model"},
       {&S::heads, "heads of state spaces", "model"},
       {&S::head_dim, "head width of state spaces", "model"},

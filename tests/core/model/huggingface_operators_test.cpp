@@ -82,7 +82,6 @@ TEST_CASE("operators without a price are refused by name, never read as attentio
   const std::pair<const char*, const char*> families[] = {
       {"deepseek_v4", "compressed keys"},
       {"minimax", "lightning attention"},
-      {"kimi_linear", "Kimi delta attention"},
       {"jamba", "Mamba-1"},
       {"zamba2", "one attention block for several"},
       {"falcon_h1", "side by side"},

@@ -108,6 +108,30 @@ TEST_CASE("tensor parallelism splits a delta net by heads") {
   CHECK(per_rank(2) == Approx((per_rank(1) - everywhere) / 2 + everywhere));
 }
 
+TEST_CASE("Kimi delta attention projects both gates, and decays every channel of a key") {
+  ModelSpec model = delta_model();
+  model.delta.gate_rank = 128;
+  TrainingJob j = delta_job();
+  const OperatorList list =
+      layer_operators(model, j, *find_framework("deepspeed"), {.microbatch = 1}, LayerKind::moe,
+                      TokenMixer::delta_net);
+  // Queries, keys and values, a write strength per head, the vectors of both gates.
+  CHECK(delta_operator(list, "delta_in").n == 2 * 2048 + 4096 + 32 + 2 * 128);
+  const Operator gates = delta_operator(list, "delta_gates");
+  CHECK(gates.k == 128);
+  CHECK(gates.n == 32 * 128 + 4096);
+  CHECK(gates.saved.in(kByte) == Approx(2.0 * 4096 * 2 * 128));
+  // The exponential, one more, a mask and the result of every decay.
+  CHECK(delta_operator(list, "delta_decay").saved.in(kByte) == Approx(13.0 * 4096 * 32 * 128));
+  const Operator plain = delta_operator(delta_layer(), "delta_rule");
+  const Operator rule = delta_operator(list, "delta_rule");
+  CHECK(rule.forward == plain.forward);
+  CHECK(rule.backward == plain.backward);
+  // Decays and their sums in fp32, and a second product inside a chunk.
+  CHECK((rule.saved - plain.saved).in(kByte) == Approx(4096.0 * 32 * (8 * 128 + 2 * 64)));
+  CHECK((rule.forward_traffic - plain.forward_traffic).in(kByte) == Approx(4096.0 * 32 * 24 * 128));
+}
+
 TEST_CASE("a layer of a model with both mixers is their weighted mean") {
   const auto costs_with = [](int delta_layers) {
     ModelSpec model = delta_model();

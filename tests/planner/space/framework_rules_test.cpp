@@ -599,6 +599,26 @@ TEST_CASE("sparse attention needs its fused kernels, which take certain shapes a
   CHECK(why(r).find("96 heads") != std::string::npos);
 }
 
+TEST_CASE("Kimi delta attention is the user's own model, whole on every rank") {
+  const auto kimi = [](const std::string& framework, int tp) {
+    PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64, framework.c_str());
+    r.model.delta.gate_rank = 128;
+    ParallelPlan plan = degrees(tp, 1, 1, 1, 3);
+    plan.sequence_parallel = false;
+    plan.dp = plan.shard_group = 64 / tp;
+    plan.layers_per_stage = {48};
+    plan.recompute_layers = {0};
+    const auto found = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return found ? found->detail : "";
+  };
+  CHECK(kimi("deepspeed", 1) == "");
+  CHECK(kimi("deepspeed", 2).find("tp 2 with Kimi delta attention") != std::string::npos);
+  for (const Framework& framework : frameworks()) {
+    if (framework.name == "deepspeed") continue;
+    CHECK(kimi(framework.name, 1) == framework.name + " has no Kimi delta attention");
+  }
+}
+
 TEST_CASE("a refusal of etp names etp") {
   PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 8);
   r.constraints.pin<&ParallelPlan::etp>(std::numeric_limits<int>::max());
