@@ -295,6 +295,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"exaone4", "Exaone4", read_exaone4},
     HuggingFaceFamily{"granite", "Granite", read_granite},
     HuggingFaceFamily{"bamba", "Bamba", read_bamba},
+    HuggingFaceFamily{"falcon_h1", "FalconH1", read_falcon_h1},
     HuggingFaceFamily{"cohere", "Cohere", read_cohere},
     HuggingFaceFamily{"cohere2", "Cohere2", read_cohere2},
     HuggingFaceFamily{"apertus", "Apertus", read_apertus},

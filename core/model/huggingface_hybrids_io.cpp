@@ -236,6 +236,56 @@ void read_bamba(JsonReader& reader, ModelSpec& model) {
   read_mamba(reader, model, layers);
 }
 
+/// Its state space may be narrower or wider than mamba_expand says, and has a norm only where
+/// mamba_rms_norm says so. Source: transformers, models/falcon_h1/configuration_falcon_h1.py and
+/// modeling_falcon_h1.py.
+void read_falcon_h1(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
+  read_attention_bias(reader, model);
+  model.mlp_bias = reader.boolean_or("mlp_bias", false);
+  StateSpace& ssm = model.ssm;
+  ssm.layers = model.layers;
+  ssm.beside_attention = true;
+  ssm.heads = small(reader.integer_or("mamba_n_heads", 1, kMaxHeads, 128));
+  ssm.groups = small(reader.integer_or("mamba_n_groups", 1, kMaxHeads, 1));
+  ssm.state_dim = small(reader.integer_or("mamba_d_state", 1, kMaxHeadDim, 256));
+  ssm.conv_kernel = small(reader.integer_or("mamba_d_conv", 1, kMaxHeadDim, 4));
+  ssm.gated_norm = reader.boolean_or("mamba_rms_norm", false);
+  const Json* width = reader.member("mamba_d_ssm");
+  if (width != nullptr && width->is_null()) {
+    read_mamba_head_width(reader, model);
+  } else {
+    const std::int64_t all = reader.integer_or("mamba_d_ssm", 1, kMaxFfn, 1024);
+    const Json* each = reader.member("mamba_d_head");
+    const bool found = each != nullptr && each->is_number_integer();
+    ssm.head_dim = small(found ? reader.integer("mamba_d_head", 1, kMaxHeadDim)
+                               : std::max<std::int64_t>(1, all / ssm.heads));
+    if (!reader.failed() && ssm.width() != all) {
+      reader.fail("mamba_d_ssm",
+                  fmt::format("{} with {} heads of {}", all, ssm.heads, ssm.head_dim),
+                  "the width of all heads together");
+    }
+  }
+  require_bias(reader, "mamba_conv_bias", true);
+  require_bias(reader, "mamba_proj_bias", false);
+  require_bias(reader, "projectors_bias", false);
+  ignore_details(reader);
+  bool scaled = false;
+  for (const char* key :
+       {"embedding_multiplier", "lm_head_multiplier", "key_multiplier", "attention_in_multiplier",
+        "attention_out_multiplier", "ssm_in_multiplier", "ssm_out_multiplier", "mlp_multipliers",
+        "ssm_multipliers"}) {
+    const Json* factor = reader.member(key);
+    if (factor == nullptr || factor->is_null()) continue;
+    const Json factors = factor->is_array() ? *factor : Json::array({*factor});
+    scaled = scaled || std::any_of(factors.begin(), factors.end(),
+                                   [](const Json& each) { return each != Json(1.0); });
+  }
+  if (scaled) add_arithmetic(model, "factors on embeddings, keys, projections and logits");
+  reader.ignore({"mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", "layer_types"});
+}
+
 /// Granite 4: the width of the MLP next to the experts, or without experts of the only one, is
 /// shared_intermediate_size. Source: transformers, models/granitemoehybrid/
 /// modeling_granitemoehybrid.py.

@@ -29,7 +29,6 @@ struct UnpricedOperator {
 constexpr std::string_view kStateSpace = "state-space layers (Mamba)";
 constexpr std::string_view kFirstMamba = "state-space layers of the first generation (Mamba-1)";
 constexpr std::string_view kSharedBlock = "state-space layers and one attention block for several";
-constexpr std::string_view kBoth = "attention and a state space side by side in each layer";
 constexpr std::string_view kAlone = "state-space layers without attention or MLP";
 constexpr std::string_view kSparse =
     "sparse attention whose indexer chooses the keys (DSA), in a family whose attention differs "
@@ -43,7 +42,6 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"jamba", "mixtral"}, kFirstMamba},
     UnpricedOperator{{"zamba", "bamba"}, kSharedBlock},
     UnpricedOperator{{"zamba2", "bamba"}, kSharedBlock},
-    UnpricedOperator{{"falcon_h1", "bamba"}, kBoth},
     UnpricedOperator{{"lfm2", "llama"}, kConvolution},
     UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
     UnpricedOperator{{"minimax", "minimax_m2"}, kLightning},
@@ -72,13 +70,13 @@ constexpr std::array kUnpriced = {
 struct UnpricedKey {
   std::string_view key;
   std::string_view name;
-  std::array<std::string_view, 2> but{};  ///< families that are priced with it
+  std::array<std::string_view, 3> but{};  ///< families that are priced with it
 };
 constexpr std::array kUnpricedKeys = {
     UnpricedKey{"index_topk", kSparse, {"deepseek_v32", "glm_moe_dsa"}},
     UnpricedKey{"linear_attn_config", "Kimi delta attention", {"kimi_linear"}},
     UnpricedKey{"hybrid_override_pattern", kStateSpace, {"nemotron_h"}},
-    UnpricedKey{"mamba_d_state", kStateSpace, {"bamba", "granitemoehybrid"}},
+    UnpricedKey{"mamba_d_state", kStateSpace, {"bamba", "granitemoehybrid", "falcon_h1"}},
 };
 /// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {

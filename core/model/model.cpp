@@ -17,7 +17,7 @@ void count_attention(const ModelSpec& model, ModelSpec::LayerParameters& count) 
   const std::int64_t h = model.hidden;
   const std::int64_t qkv = model.query_width() + 2 * model.kv_width();
   const std::int64_t gate = model.attention_output_gate ? model.query_width() : 0;
-  count.attention_matrices = h * (qkv + gate) + model.query_width() * h;
+  count.attention_matrices += h * (qkv + gate) + model.query_width() * h;
   if (model.qkv_bias) count.sharded_vectors += qkv + gate;
 }
 
@@ -44,9 +44,9 @@ void count_delta_net(const ModelSpec& model, ModelSpec::LayerParameters& count) 
 /// of the input per head; the gain of a gated norm per channel.
 void count_state_space(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const StateSpace& ssm = model.ssm;
-  count.attention_matrices = model.hidden * (ssm.input_width() + ssm.width());
-  count.sharded_vectors +=
-      (ssm.conv_kernel + 1) * ssm.conv_width() + 3 * std::int64_t{ssm.heads} + ssm.width();
+  count.attention_matrices += model.hidden * (ssm.input_width() + ssm.width());
+  count.sharded_vectors += (ssm.conv_kernel + 1) * ssm.conv_width() + 3 * std::int64_t{ssm.heads} +
+                           (ssm.gated_norm ? ssm.width() : 0);
 }
 
 /// The down projections to the latents are on every rank, the up projections are split by heads;
@@ -159,7 +159,8 @@ int ModelSpec::layers_with(TokenMixer mixer) const {
   switch (mixer) {
     case TokenMixer::attention: return layers - delta.layers - ssm.layers - mlp_only_layers;
     case TokenMixer::delta_net: return delta.layers;
-    case TokenMixer::state_space: return ssm.layers;
+    case TokenMixer::state_space: return ssm.beside_attention ? 0 : ssm.layers;
+    case TokenMixer::side_by_side: return ssm.beside_attention ? ssm.layers : 0;
     case TokenMixer::none: return mlp_only_layers;
   }
   return 0;
@@ -174,6 +175,7 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
     case TokenMixer::delta_net: count_delta_net(*this, count); break;
     case TokenMixer::state_space: count_state_space(*this, count); break;
     case TokenMixer::none: break;
+    case TokenMixer::side_by_side: count_state_space(*this, count); [[fallthrough]];
     case TokenMixer::attention:
       if (latent()) {
         count_latent_attention(*this, count);
@@ -241,7 +243,8 @@ Flops ModelSpec::flops_per_token(double span) const {
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = expert_layers();
   const int with_mlp = mlp_only_layers > 0 ? mlp_only_layers : layers;
-  const int with_attention = layers_with(TokenMixer::attention);
+  const int with_attention =
+      layers_with(TokenMixer::attention) + layers_with(TokenMixer::side_by_side);
   const auto attended = static_cast<double>(layer.attention_matrices + layer.latent_matrices);
   const auto dense =
       static_cast<double>(layer_parameters(LayerKind::dense, before_mlp).mlp_matrices);

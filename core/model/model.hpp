@@ -134,7 +134,10 @@ struct StateSpace {
   int head_dim = 0;
   int groups = 0;  ///< of heads that share B and C; divides heads
   int state_dim = 0;
-  int conv_kernel = 0;  ///< tokens that the convolution of inputs, B and C spans
+  int conv_kernel = 0;     ///< tokens that the convolution of inputs, B and C spans
+  bool gated_norm = true;  ///< a norm of the gated outputs, before the projection out
+  /// In every layer attention reads the same input, and the outputs of both are added (Falcon-H1).
+  bool beside_attention = false;
   bool operator==(const StateSpace&) const = default;
 
   [[nodiscard]] std::int64_t width() const { return std::int64_t{heads} * head_dim; }
@@ -190,11 +193,13 @@ struct ModelConstants {
 };
 
 enum class LayerKind { dense, moe };
-/// What mixes the tokens of a layer; none: the layer is an MLP alone. A model with several kinds is
+/// What mixes the tokens of a layer; side_by_side: attention and a state space on the same input;
+/// none: the layer is an MLP alone. A model with several kinds is
 /// priced as if every layer were their weighted mean, as windowed and full attention are.
-enum class TokenMixer { attention, delta_net, state_space, none };
+enum class TokenMixer { attention, delta_net, state_space, side_by_side, none };
 inline constexpr std::array kTokenMixers = {TokenMixer::attention, TokenMixer::delta_net,
-                                            TokenMixer::state_space, TokenMixer::none};
+                                            TokenMixer::state_space, TokenMixer::side_by_side,
+                                            TokenMixer::none};
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
 /// Counts are exact; every derived number depends only on the shapes.

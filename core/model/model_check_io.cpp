@@ -237,9 +237,16 @@ MaybeError check_state_space(const ModelSpec& model) {
                       "the number of layers with a state space, or no such field"};
   }
   constexpr std::int64_t kMaxKernel = 1024;
+  if (ssm.beside_attention && (ssm.layers != model.layers || model.mlp_only_layers > 0)) {
+    return FieldError{"ssm/layers",
+                      fmt::format("{} of {} layers with a state space beside attention", ssm.layers,
+                                  model.layers),
+                      "all layers, each with an MLP"};
+  }
+  const int rest = ssm.beside_attention ? 0 : model.mlp_only_layers + 1;  // with attention alone
   const Bound bounds[] = {
-      {"ssm/layers", ssm.layers, 1, model.layers - model.mlp_only_layers - 1,
-       "which leaves one layer with attention"},
+      {"ssm/layers", ssm.layers, 1, model.layers - rest,
+       ssm.beside_attention ? "" : "which leaves one layer with attention"},
       {"ssm/heads", ssm.heads, 1, kMaxHeads},
       {"ssm/head_dim", ssm.head_dim, 1, kMaxHeadDim},
       {"ssm/groups", ssm.groups, 1, kMaxHeads},
@@ -370,6 +377,7 @@ MaybeError check_size(const ModelSpec& model) {
                        (mixtures > 0 ? mixtures * of_layer(LayerKind::moe) : 0) +
                        of_mixer(TokenMixer::delta_net, LayerKind::dense) +
                        of_mixer(TokenMixer::state_space, LayerKind::dense) +
+                       of_mixer(TokenMixer::side_by_side, LayerKind::dense) +
                        of_mixer(TokenMixer::none, only) +
                        static_cast<double>(model.embedding_parameters()) +
                        static_cast<double>(model.head_parameters());

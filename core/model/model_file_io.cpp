@@ -190,6 +190,8 @@ Status read_state_space(JsonReader& outer, StateSpace& ssm) {
   ssm.groups = small(reader.integer("groups", 1, kMaxHeads));
   ssm.state_dim = small(reader.integer("state_dim", 1, kMaxHeadDim));
   ssm.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
+  ssm.gated_norm = reader.boolean_or("gated_norm", true);
+  ssm.beside_attention = reader.boolean_or("beside_attention", false);
   return reader.finish();
 }
 
@@ -334,8 +336,11 @@ Json delta_to_json(const GatedDeltaNet& delta) {
 }
 
 Json state_space_to_json(const StateSpace& ssm) {
-  return {{"layers", ssm.layers}, {"heads", ssm.heads},         {"head_dim", ssm.head_dim},
-          {"groups", ssm.groups}, {"state_dim", ssm.state_dim}, {"conv_kernel", ssm.conv_kernel}};
+  Json json{{"layers", ssm.layers}, {"heads", ssm.heads},         {"head_dim", ssm.head_dim},
+            {"groups", ssm.groups}, {"state_dim", ssm.state_dim}, {"conv_kernel", ssm.conv_kernel}};
+  if (!ssm.gated_norm) json["gated_norm"] = false;  // other files keep their bytes
+  if (ssm.beside_attention) json["beside_attention"] = true;
+  return json;
 }
 
 Json rope_to_json(const RotaryEmbedding& rope) {

@@ -35,6 +35,14 @@ void push_mixer(OperatorList& list, const ModelSpec& model, const TrainingJob& j
     case TokenMixer::attention: return push_attention(list, model, job, framework, s, sharding);
     case TokenMixer::delta_net: return push_delta_net(list, model, s, sharding);
     case TokenMixer::state_space: return push_state_space(list, model, s, sharding);
+    case TokenMixer::side_by_side:
+      push_state_space(list, model, s, sharding);
+      push_attention(list, model, job, framework, s, sharding);
+      // Both outputs added; and, as transformers' module does it, a factor on the input and on the
+      // output of each (models/falcon_h1/modeling_falcon_h1.py).
+      list.push(elementwise("mixer_sum", (4 * 2 + 3) * s.e * s.Ts * s.h,
+                            (4 * 2 + 3) * s.e * s.Ts * s.h, 0));
+      return;
     case TokenMixer::none: return;
   }
 }

@@ -18,7 +18,8 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
                          tp;
   const auto on_every_rank =
       static_cast<double>(all.replicated + all.latent_matrices + all.indexer_matrices + all.router);
-  if (mixer != TokenMixer::attention) return sharded + on_every_rank;
+  const bool attends = mixer == TokenMixer::attention || mixer == TokenMixer::side_by_side;
+  if (!attends) return sharded + on_every_rank;
   // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
   // head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);

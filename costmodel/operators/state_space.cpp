@@ -70,7 +70,7 @@ void push_state_space(OperatorList& list, const ModelSpec& model, const Shapes& 
                  s.kept * s.Ts * s.h, s.e));
   list.push(scan(ssm, s, tp));
   const double output = s.e * s.T * width;
-  list.push(elementwise("ssm_norm", 2 * output, 3 * output, output));
+  if (ssm.gated_norm) list.push(elementwise("ssm_norm", 2 * output, 3 * output, output));
   list.push(gemm("ssm_out", s.T, s.h, width, s.kept * s.T * width, s.e));
   push_row_exit(list, "ssm_reduce", s, sharding);
 }

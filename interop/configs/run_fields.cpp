@@ -95,6 +95,8 @@ const std::vector<NamedConfigField>& model_fields() {
       {&S::groups, "groups of state spaces' heads", "model"},
       {&S::state_dim, "width of the states", "model"},
       {&S::conv_kernel, "convolution of state spaces", "model"},
+      {&S::gated_norm, "norm of the state spaces' output", "model"},
+      {&S::beside_attention, "state spaces beside attention", "model"},
       {&M::mlp_only_layers, "layers of an MLP alone", "model"},
       {&M::layer_pattern, "order of the layers", "model"},
   };

@@ -202,15 +202,19 @@ Found check_sparse(const ModelSpec& model, const TrainingJob& job, const Cluster
                                heads, unit)};
 }
 
-/// Kimi delta attention: of transformers' module, which no rank shares.
-Found check_channel_decay(const ModelSpec& model, const Framework& framework,
-                          const ParallelPlan& p) {
-  if (!model.delta.channel_decay()) return {};
-  if (!framework.any_model) return lacks_of(framework, "Kimi delta attention");
+/// Layers that only transformers' modules have, of which no tensor-parallel rank has a part.
+Found check_modules_of_others(const ModelSpec& model, const Framework& framework,
+                              const ParallelPlan& p) {
+  const char* what = model.delta.channel_decay() ? "Kimi delta attention"
+                     : model.ssm.beside_attention
+                         ? "attention and a state space side by side in a layer"
+                         : nullptr;
+  if (what == nullptr) return {};
+  if (!framework.any_model) return lacks_of(framework, what);
   if (p.tp == 1) return {};
-  return Rejection{no_price, fmt::format("tp {} with Kimi delta attention, of which only whole "
-                                         "layers have a price here",
-                                         p.tp)};
+  return Rejection{
+      no_price,
+      fmt::format("tp {} with {}, of which only whole layers have a price here", p.tp, what)};
 }
 
 Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
@@ -797,7 +801,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
   if (Found found = check_sparse(model, job, cluster, framework, plan)) return found;
-  if (Found found = check_channel_decay(model, framework, plan)) return found;
+  if (Found found = check_modules_of_others(model, framework, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
   if (Found found = check_dispatcher(framework, cluster, plan)) return found;

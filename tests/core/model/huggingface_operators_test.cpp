@@ -84,7 +84,6 @@ TEST_CASE("operators without a price are refused by name, never read as attentio
       {"minimax", "lightning attention"},
       {"jamba", "Mamba-1"},
       {"zamba2", "one attention block for several"},
-      {"falcon_h1", "side by side"},
       {"mamba2", "without attention or MLP"},
       {"lfm2", "gated short convolutions"},
       {"recurrent_gemma", "RG-LRU"}};

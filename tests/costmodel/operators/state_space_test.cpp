@@ -85,6 +85,40 @@ TEST_CASE("the chunked scan counts its products in chunks of 128 tokens") {
   CHECK(scan.saved.in(kByte) == Approx(2.0 * 8192 * (2 * 4096 + 2 * 1024 + 64 + 4096)));
 }
 
+TEST_CASE("attention and a state space side by side are both of a layer's operators") {
+  ModelSpec model = *load_model("llama3-8b");
+  model.ssm = {.layers = 32,
+               .heads = 128,
+               .head_dim = 8,
+               .groups = 1,
+               .state_dim = 256,
+               .conv_kernel = 4,
+               .gated_norm = false,
+               .beside_attention = true};
+  const auto layer = [&](const ModelSpec& m, TokenMixer mixer) {
+    return layer_operators(m, hybrid_job(), *find_framework("deepspeed"), {.microbatch = 1},
+                           LayerKind::dense, mixer);
+  };
+  const OperatorList both = layer(model, TokenMixer::side_by_side);
+  for (const char* name :
+       {"qkv", "attention", "projection", "ssm_in", "ssm_scan", "ssm_out", "mixer_sum", "mlp_up"}) {
+    INFO(name);
+    CHECK(has_operator(both, name));
+  }
+  CHECK_FALSE(has_operator(both, "ssm_norm"));
+  CHECK(hybrid_operator(both, "ssm_scan").forward.in(kFlop) ==
+        Approx(8192.0 *
+               (2 * 128 * 256 + 2 * 128 * 1024 + 4 * 256 * 1024 + 2 * 4 * (1024 + 2 * 256))));
+  ModelSpec alone = model;
+  alone.ssm = {};
+  CHECK(hybrid_operator(both, "attention").forward ==
+        hybrid_operator(layer(alone, TokenMixer::attention), "attention").forward);
+  // A layer's parameters: those of attention and of the state space.
+  CHECK(layer_parameters_per_rank(model, 1, LayerKind::dense, TokenMixer::side_by_side) ==
+        Approx(layer_parameters_per_rank(alone, 1) + 4096.0 * (1024 + 512 + 1024 + 128) +
+               1024.0 * 4096 + 5 * (1024 + 512) + 3 * 128));
+}
+
 TEST_CASE("tensor parallelism splits a state space by groups of heads") {
   const ModelSpec model = nano();
   const OperatorList whole = hybrid_layer(model, TokenMixer::state_space);

@@ -599,23 +599,37 @@ TEST_CASE("sparse attention needs its fused kernels, which take certain shapes a
   CHECK(why(r).find("96 heads") != std::string::npos);
 }
 
-TEST_CASE("Kimi delta attention is the user's own model, whole on every rank") {
-  const auto kimi = [](const std::string& framework, int tp) {
-    PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64, framework.c_str());
-    r.model.delta.gate_rank = 128;
+TEST_CASE("modules that transformers alone has are whole on every rank of DeepSpeed") {
+  const auto why = [](const std::string& framework, int tp, bool kimi) {
+    PlanRequest r =
+        request_for(kimi ? "qwen3-next-80b-a3b" : "llama3-8b", "dgx-h100", 64, framework.c_str());
+    r.model.delta.gate_rank = kimi ? 128 : 0;
+    if (!kimi) {
+      r.model.ssm = {.layers = 32,
+                     .heads = 128,
+                     .head_dim = 8,
+                     .groups = 1,
+                     .state_dim = 256,
+                     .conv_kernel = 4,
+                     .beside_attention = true};
+    }
     ParallelPlan plan = degrees(tp, 1, 1, 1, 3);
     plan.sequence_parallel = false;
     plan.dp = plan.shard_group = 64 / tp;
-    plan.layers_per_stage = {48};
+    plan.layers_per_stage = {r.model.layers};
     plan.recompute_layers = {0};
     const auto found = check_plan(r.model, r.job, r.cluster, r.framework, plan);
     return found ? found->detail : "";
   };
-  CHECK(kimi("deepspeed", 1) == "");
-  CHECK(kimi("deepspeed", 2).find("tp 2 with Kimi delta attention") != std::string::npos);
-  for (const Framework& framework : frameworks()) {
-    if (framework.name == "deepspeed") continue;
-    CHECK(kimi(framework.name, 1) == framework.name + " has no Kimi delta attention");
+  for (const bool kimi : {true, false}) {
+    const std::string what =
+        kimi ? "Kimi delta attention" : "attention and a state space side by side in a layer";
+    CHECK(why("deepspeed", 1, kimi) == "");
+    CHECK(why("deepspeed", 2, kimi).find("tp 2 with " + what) != std::string::npos);
+    for (const Framework& framework : frameworks()) {
+      if (framework.name == "deepspeed") continue;
+      CHECK(why(framework.name, 1, kimi) == framework.name + " has no " + what);
+    }
   }
 }
 
