@@ -514,14 +514,17 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
     RemarkRule{RemarkKind::needs,
-               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
-                 if (p.offload_modules.empty()) return {};
-                 std::string modules = text_of(p.offload_modules);
-                 std::ranges::replace(modules, ',', ' ');
-                 const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
-                 return "--fine-grained-activation-offloading --offload-modules " + modules +
-                        (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
-               },
+               [](const ModelSpec&, const ParallelPlan& p)
+                   -> std::
+                       string {
+                         if (p.offload_modules.empty()) return {};
+                         std::string modules = text_of(p.offload_modules);
+                         std::ranges::replace(modules, ',', ' ');
+                         const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
+                         return "--fine-grained-activation-offloading --offload-modules " +
+                                modules +
+                                (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
+                       },
                "Megatron-LM d98e8a64, "
                "docs/user-guide/features/fine_grained_activation_offloading.md"},
     RemarkRule{RemarkKind::warns, offload_without_effect,
