@@ -204,7 +204,7 @@ MaybeError check_delta(const ModelSpec& model) {
   }
   constexpr std::int64_t kMaxKernel = 1024;
   const Bound bounds[] = {
-      {"delta/layers", delta.layers, 1, model.layers - 1, "which leaves one layer with attention"},
+      {"delta/layers", delta.layers, 1, kMaxLayers},
       {"delta/key_heads", delta.key_heads, 1, kMaxHeads},
       {"delta/value_heads", delta.value_heads, 1, kMaxHeads},
       {"delta/key_head_dim", delta.key_head_dim, 1, kMaxHeadDim},
@@ -213,6 +213,12 @@ MaybeError check_delta(const ModelSpec& model) {
       {"delta/gate_rank", delta.gate_rank, 0, kMaxHidden},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
+  if (delta.layers >= model.layers) {
+    return FieldError{
+        "delta/layers",
+        fmt::format("{} of {} layers with a gated delta net", delta.layers, model.layers),
+        "at least one layer with attention"};
+  }
   if (delta.value_heads % delta.key_heads != 0) {
     return FieldError{"delta/key_heads",
                       fmt::format("{} key heads do not divide {} value heads", delta.key_heads,
@@ -243,10 +249,8 @@ MaybeError check_state_space(const ModelSpec& model) {
                                   model.layers),
                       "all layers, each with an MLP"};
   }
-  const int rest = ssm.beside_attention ? 0 : model.mlp_only_layers + 1;  // with attention alone
   const Bound bounds[] = {
-      {"ssm/layers", ssm.layers, 1, model.layers - rest,
-       ssm.beside_attention ? "" : "which leaves one layer with attention"},
+      {"ssm/layers", ssm.layers, 1, kMaxLayers},
       {"ssm/heads", ssm.heads, 1, kMaxHeads},
       {"ssm/head_dim", ssm.head_dim, 1, kMaxHeadDim},
       {"ssm/groups", ssm.groups, 1, kMaxHeads},
@@ -254,6 +258,13 @@ MaybeError check_state_space(const ModelSpec& model) {
       {"ssm/conv_kernel", ssm.conv_kernel, 1, kMaxKernel},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
+  const std::int64_t without = std::int64_t{ssm.layers} + model.mlp_only_layers;
+  if (!ssm.beside_attention && without >= model.layers) {
+    return FieldError{"ssm/layers",
+                      fmt::format("{} layers with a state space and {} with an MLP alone of {}",
+                                  ssm.layers, model.mlp_only_layers, model.layers),
+                      "at least one layer with attention"};
+  }
   if (ssm.heads % ssm.groups != 0) {
     return FieldError{"ssm/groups",
                       fmt::format("{} groups do not divide {} heads", ssm.groups, ssm.heads),

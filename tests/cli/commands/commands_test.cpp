@@ -203,19 +203,20 @@ TEST_CASE("a GPU before Ampere is planned without flash attention and context pa
 
 TEST_CASE("a framework with flash attention alone has no plan for a GPU before Ampere") {
   const Sandbox sandbox;
-  const auto asked = sandbox.plan("--model gpt2 --cluster dgx-v100 --gpus 8 --framework nanotron");
+  const auto asked = sandbox.plan(
+      "--model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 --framework nanotron");
   CHECK(asked.exit_code == 2);
   CHECK(lacks(asked.err,
               "nanotron on V100-SXM2-32GB, where it has no attention: its flash attention begins "
               "with compute capability 8") == "");
   CHECK(lacks(asked.err, "--framework megatron-core") == "");
   CHECK(sandbox
-            .plan("predict --model gpt2 --cluster dgx-v100 --gpus 8 --framework nanotron "
-                  "--no-flash-attention")
+            .plan("predict --model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 "
+                  "--framework nanotron --no-flash-attention")
             .exit_code == 2);
   CHECK(sandbox
-            .plan("predict --model gpt2 --cluster dgx-v100 --gpus 8 --framework nanotron "
-                  "--flash-attention")
+            .plan("predict --model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 "
+                  "--framework nanotron --flash-attention")
             .exit_code == 0);
 }
 

@@ -252,6 +252,8 @@ TEST_CASE("the error for contradictory shapes of a foreign file names the file's
       {"mixtral-8x7b", "num_experts_per_tok", 9, "9; expected a whole number between 1 and 8"},
       {"qwen3-30b-a3b", "num_experts_per_tok", 200, "200; expected a whole number between 1 and"},
       {"qwen3-next-80b-a3b", "linear_num_key_heads", 7, "7 key heads do not divide 32 value heads"},
+      {"qwen3-next-80b-a3b", "full_attention_interval", 100,
+       "48 of 48 layers with a gated delta net; expected at least one layer with attention"},
       {"nemotron-h-8b", "n_groups", 7, "7 groups do not divide 128 heads"},
       {"bamba-9b", "mamba_n_groups", 3, "3 groups do not divide 128 heads"},
   };
