@@ -113,9 +113,9 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
     const MixtureOfExperts& moe = model.moe;
     const bool mixed = model.windowed_layers > 0 || model.delta.layers > 0 || model.ssm.layers > 0;
     if (named) return mixed && (model.name == name || model.name.starts_with(name + "-a"));
-    return (row.attention == "mla" ? model.latent() : mixed) &&
-           count_or(row.layers, 0) == model.layers && count_or(row.hidden, 0) == model.hidden &&
-           count_or(row.heads, 0) == model.heads &&
+    const bool latent = model.latent() && !model.sparse();  // of DeepSeek-V3, not of V3.2
+    return (row.attention == "mla" ? latent : mixed) && count_or(row.layers, 0) == model.layers &&
+           count_or(row.hidden, 0) == model.hidden && count_or(row.heads, 0) == model.heads &&
            count_or(row.kv_heads, model.kv_heads) == model.kv_heads &&
            count_or(row.experts, 0) == moe.experts &&
            count_or(row.experts_per_token, 0) == moe.experts_per_token &&

@@ -14,6 +14,7 @@
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
+#include "core/model/huggingface_recent_mixtures_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
 namespace echelon {
@@ -334,6 +335,12 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"granitemoehybrid", "GraniteMoeHybrid", read_granitemoehybrid, true},
     HuggingFaceFamily{"nemotron_h", "NemotronH", read_nemotron_h, true, note_nemotron_h},
     HuggingFaceFamily{"phimoe", "PhiMoE", read_phimoe, true},
+    HuggingFaceFamily{"solar_open", "SolarOpen", read_solar_open, true},
+    HuggingFaceFamily{"hy_v3", "HYV3", read_hy_v3, true},
+    HuggingFaceFamily{"exaone_moe", "ExaoneMoe", read_exaone_moe, true},
+    HuggingFaceFamily{"afmoe", "Afmoe", read_afmoe, true},
+    HuggingFaceFamily{"olmo_hybrid", "OlmoHybrid", read_olmo_hybrid},
+    HuggingFaceFamily{"youtu", "Youtu", read_youtu},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},

@@ -318,6 +318,7 @@ TEST_CASE("attention without a column is taken from the catalog's model of the s
   run.vocab = 129'280;
   const MappedRun known = mapped(run);
   CHECK(known.model.mla.kv_lora_rank == 512);
+  CHECK_FALSE(known.model.sparse());  // DeepSeek-V3.2 has the same shapes
   CHECK(mentions(known.inferred, "deepseek-v3"));
   CHECK(known.model.prediction_modules == 0);
   run.notes = "MTP layer included (pp_layout has m)";
