@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,48 +21,78 @@ namespace {
 
 constexpr std::string_view kObject = "linear_attn_config";
 
-void set_heads(GatedDeltaNet& delta, std::int64_t heads, std::int64_t width, std::int64_t kernel) {
-  delta.key_heads = delta.value_heads = small(heads);
-  delta.key_head_dim = delta.value_head_dim = delta.gate_rank = small(width);
-  delta.conv_kernel = small(kernel);
+/// Heads and kernel by the keys of transformers.
+void read_heads(JsonReader& reader, GatedDeltaNet& delta) {
+  delta.key_heads = small(reader.integer_or("linear_num_heads", 1, kMaxHeads, 32));
+  delta.key_head_dim = small(reader.integer_or("linear_head_dim", 1, kMaxHeadDim, 128));
+  delta.conv_kernel = small(reader.integer_or("linear_conv_kernel_dim", 1, kMaxHeadDim, 4));
 }
 
-/// The published form: an object with the numbers of both kinds of layers, counted from 1.
-void read_published_layers(JsonReader& outer, const Json& object, ModelSpec& model) {
-  JsonReader reader(object, outer.where(), "/" + std::string(kObject));
-  GatedDeltaNet& delta = model.delta;
-  set_heads(delta, reader.integer_or("num_heads", 1, kMaxHeads, 32),
-            reader.integer_or("head_dim", 1, kMaxHeadDim, 128),
-            reader.integer_or("short_conv_kernel_size", 1, kMaxHeadDim, 4));
-  std::vector<int> seen(static_cast<std::size_t>(model.layers));
-  for (const char* key : {"kda_layers", "full_attn_layers"}) {
+/// … and by those of the published files, which come first.
+void read_published_heads(JsonReader& reader, GatedDeltaNet& delta) {
+  delta.key_heads = small(reader.integer_or("num_heads", 1, kMaxHeads, delta.key_heads));
+  delta.key_head_dim = small(reader.integer_or("head_dim", 1, kMaxHeadDim, delta.key_head_dim));
+  delta.conv_kernel =
+      small(reader.integer_or("short_conv_kernel_size", 1, kMaxHeadDim, delta.conv_kernel));
+}
+
+/// The published lists of layers of both kinds, counted from 1. Nothing without them.
+std::optional<int> read_published_layers(JsonReader& reader, int layers) {
+  constexpr std::string_view kDelta = "kda_layers", kFull = "full_attn_layers";
+  if (!reader.has(kDelta) && !reader.has(kFull)) return std::nullopt;
+  std::vector<int> seen(static_cast<std::size_t>(layers));
+  const std::string expected =
+      fmt::format("each of the layers 1 to {} in kda_layers or in full_attn_layers", layers);
+  for (const std::string_view key : {kDelta, kFull}) {
     const Json* list = reader.member(key);
-    const bool fits = list != nullptr && list->is_array();
-    for (std::size_t i = 0; fits && i < list->size(); ++i) {
-      const Json& entry = (*list)[i];
-      const std::int64_t layer = entry.is_number_integer() ? entry.get<std::int64_t>() : 0;
-      if (layer >= 1 && layer <= model.layers) ++seen[static_cast<std::size_t>(layer - 1)];
+    if (list == nullptr || !list->is_array()) {
+      reader.fail(key, "no list", expected);
+      return std::nullopt;
     }
-    if (fits && key == std::string_view("kda_layers")) delta.layers = small(list->size());
+    for (const Json& entry : *list) {
+      const std::int64_t layer = entry.is_number_integer() ? entry.get<std::int64_t>() : 0;
+      if (layer < 1 || layer > layers) {
+        reader.fail(key, "an entry that is no layer", expected);
+        return std::nullopt;
+      }
+      ++seen[static_cast<std::size_t>(layer - 1)];
+    }
   }
-  if (std::count(seen.begin(), seen.end(), 1) != model.layers) {
-    reader.fail("kda_layers", "layers that are in neither list, or in both",
-                fmt::format("each of the layers 1 to {} in kda_layers or in full_attn_layers",
-                            model.layers));
+  if (std::count(seen.begin(), seen.end(), 1) != layers) {
+    reader.fail(kDelta, "layers that are in neither list, or in both", expected);
   }
-  if (const Status read = reader.finish(); !read) {
-    outer.fail(kObject, read.error().found, read.error().expected);
-  }
+  return small(reader.member(kDelta)->size());
 }
 
-/// The form that transformers writes.
-void read_written_layers(JsonReader& reader, ModelSpec& model) {
-  set_heads(model.delta, reader.integer_or("linear_num_heads", 1, kMaxHeads, 32),
-            reader.integer_or("linear_head_dim", 1, kMaxHeadDim, 128),
-            reader.integer_or("linear_conv_kernel_dim", 1, kMaxHeadDim, 4));
-  // Without a list every fourth layer but the first has full attention.
-  model.delta.layers = listed_layers(reader, model, "linear_attention")
-                           .value_or(model.layers - (model.layers - 1) / 4);
+/// Which layers have full attention: by the published lists, by transformers' list, or, without
+/// one, every fourth but the first. A file with both lists is read where they agree.
+void read_layers(JsonReader& reader, ModelSpec& model) {
+  GatedDeltaNet& delta = model.delta;
+  read_heads(reader, delta);
+  std::optional<int> published;
+  if (const Json* object = reader.member(kObject); object != nullptr && !object->is_null()) {
+    if (!object->is_object()) {
+      reader.fail(kObject, "not an object", "an object with the heads and layers of both kinds");
+      return;
+    }
+    JsonReader inner(*object, reader.where(), "/" + std::string(kObject));
+    read_published_heads(inner, delta);
+    published = read_published_layers(inner, model.layers);
+    if (const Status read = inner.finish(); !read) {
+      reader.fail(kObject, read.error().found, read.error().expected);
+    }
+  }
+  delta.value_heads = delta.key_heads;
+  delta.value_head_dim = delta.gate_rank = delta.key_head_dim;
+  const std::optional<int> listed = listed_layers(reader, model, "linear_attention");
+  if (published && listed && *published != *listed) {
+    reader.fail(
+        "layer_types",
+        fmt::format("{} layers with linear attention, {} in kda_layers", *listed, *published),
+        "the layers of kda_layers, or no list");
+  }
+  const int otherwise = model.layers - (model.layers - 1) / 4;
+  delta.layers = published.value_or(listed.value_or(otherwise));
 }
 
 /// Under the names of the published files, which transformers keeps; the router is DeepSeek-V3's.
@@ -84,6 +115,10 @@ void read_kimi_experts(JsonReader& reader, ModelSpec& model) {
   constexpr double kMostScaling = 1000;
   moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 2.446);
   if (read_mlp_kinds(reader, model)) return;
+  if (reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1) != 1) {
+    reader.fail("moe_layer_freq", "experts in some of the layers behind the dense ones",
+                "1: experts in each of them");
+  }
   const std::int64_t dense = reader.integer_or("first_k_dense_replace", 0, kMaxLayers, 1);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
   for (std::int64_t i = dense; i < model.layers; ++i) {
@@ -110,17 +145,11 @@ void read_kimi_linear(JsonReader& reader, ModelSpec& model) {
   if (!reader.boolean_or("mla_use_nope", true)) {
     reader.fail("mla_use_nope", "false", "true: latent attention without positions");
   }
-  const Json* object = reader.member(kObject);
-  if (object != nullptr && object->is_object()) {
-    read_published_layers(reader, *object, model);
-  } else {
-    read_written_layers(reader, model);
-  }
+  read_layers(reader, model);
   read_kimi_experts(reader, model);
   // Of rotary positions, which no layer has; and what follows from the rest.
   reader.ignore({"rope_theta", "rope_scaling", "num_key_value_heads", "head_dim", "qk_head_dim",
-                 "moe_layer_freq", "use_grouped_topk", "linear_num_heads", "linear_head_dim",
-                 "linear_conv_kernel_dim", "layer_types", "kv_lora_rank"});
+                 "use_grouped_topk"});
 }
 
 }  // namespace echelon

@@ -61,10 +61,13 @@ Operator recurrence(const Shapes& s, double heads, double dk, double dv) {
 ///                     k·kᵀ, T·k, the states and the outputs; backward twice and, where repeated,
 ///                     12·d_k
 ///   saved             decays and their sums, of both products inside a chunk (q·kᵀ and T) C each
-///   transient         T·k, q and k with their decays, and the fp32 gradients of q, k and decays
+///   transient         T·k, q and k with their decays, T·v, its change of the state and the
+///                     gradient of that; the state of every chunk and its gradient; fp32
+///                     gradients of q, k and decays twice, by the state and inside the chunk
+///                     (chunk_intra.py); of both products 4·C
 ///
 /// Source: fla-org/flash-linear-attention bc3b101d, fla/ops/kda/chunk.py (ChunkKDAFunction, without
-/// use_gate_in_kernel), chunk_fwd.py and chunk_bwd.py. Checked by:
+/// use_gate_in_kernel), chunk_fwd.py, chunk_bwd.py and chunk_intra.py. Checked by:
 /// tests/costmodel/operators/delta_net_test.cpp.
 Operator channel_recurrence(const Shapes& s, double heads, double dk, double dv) {
   Operator op = recurrence(s, heads, dk, dv);
@@ -74,7 +77,7 @@ Operator channel_recurrence(const Shapes& s, double heads, double dk, double dv)
   op.forward_kernels += 1;
   op.backward_kernels += 4;
   op.saved += Bytes{rows * (8 * dk + s.e * kChunk)};
-  op.transient += Bytes{rows * (s.e * 2 * dk + 12 * dk)};
+  op.transient += Bytes{rows * (s.e * (dk * dv / kChunk + 2 * dk + 2 * dv) + 24 * dk + 8 * kChunk)};
   return op;
 }
 

@@ -77,6 +77,15 @@ TEST_CASE("files of transformers give the same shapes by other keys") {
   CHECK(read_kimi(written)->parameters() == 49'133'074'464 + 256 * 26);
 }
 
+TEST_CASE("heads that the published object leaves out are those beside it") {
+  Json config = kimi_config();
+  config["linear_attn_config"].erase("num_heads");
+  config["linear_num_heads"] = 16;
+  CHECK(read_kimi(config)->delta.value_heads == 16);
+  config["linear_attn_config"]["num_heads"] = 8;
+  CHECK(read_kimi(config)->delta.value_heads == 8);
+}
+
 TEST_CASE("lists of layers that do not name each once are refused, and so are other variants") {
   Json config = kimi_config();
   config["linear_attn_config"]["kda_layers"].push_back(4);
@@ -84,6 +93,24 @@ TEST_CASE("lists of layers that do not name each once are refused, and so are ot
   config = kimi_config();
   config["linear_attn_config"]["kda_layers"].erase(0);
   CHECK(kimi_refusal(config).find("/linear_attn_config") != std::string::npos);
+  for (const Json& entry : {Json(0), Json(28), Json("1"), Json(1.5)}) {
+    config = kimi_config();
+    config["linear_attn_config"]["kda_layers"].push_back(entry);
+    INFO(entry.dump());
+    CHECK(kimi_refusal(config).find("an entry that is no layer") != std::string::npos);
+  }
+  config = kimi_config();
+  config["linear_attn_config"].erase("full_attn_layers");
+  CHECK(kimi_refusal(config).find("/linear_attn_config") != std::string::npos);
+  config = kimi_config();
+  config["linear_attn_config"] = Json::array({1});
+  CHECK(kimi_refusal(config).find("not an object") != std::string::npos);
+  config = kimi_config();
+  config["layer_types"] = std::vector<std::string>(27, "full_attention");
+  CHECK(kimi_refusal(config).find("/layer_types") != std::string::npos);
+  config = kimi_config();
+  config["moe_layer_freq"] = 2;
+  CHECK(kimi_refusal(config).find("/moe_layer_freq") != std::string::npos);
   config = kimi_config();
   config["mla_use_nope"] = false;
   CHECK(kimi_refusal(config).find("/mla_use_nope") != std::string::npos);

@@ -130,6 +130,11 @@ TEST_CASE("Kimi delta attention projects both gates, and decays every channel of
   // Decays and their sums in fp32, and a second product inside a chunk.
   CHECK((rule.saved - plain.saved).in(kByte) == Approx(4096.0 * 32 * (8 * 128 + 2 * 64)));
   CHECK((rule.forward_traffic - plain.forward_traffic).in(kByte) == Approx(4096.0 * 32 * 24 * 128));
+  // At the end of chunk_kda_bwd: w, qg and kg, u, v_new and dv, h and dh in 16 bits; fp32 dq, dk,
+  // dg twice; fp32 dAqk and dAkk.
+  CHECK(rule.transient.in(kByte) ==
+        Approx(4096.0 * 32 *
+               (2 * (3 * 128 + 3 * 128 + 2 * 128 * 128 / 64) + 6 * 4 * 128 + 2 * 4 * 64)));
 }
 
 TEST_CASE("a layer of a model with both mixers is their weighted mean") {
