@@ -425,10 +425,13 @@ constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec& m, const ParallelPlan&) -> std::string {
                  if (!m.sparse()) return {};
-                 return "--dsa-kernel-backend cudnn --dsa-indexer-use-sparse-loss "
-                        "--dsa-indexer-loss-coeff X (above 0) --no-rope-fusion, and the libraries "
-                        "FlashMLA, cuDNN Frontend with its DSA kernels and "
-                        "fast_hadamard_transform";
+                 const std::string options =
+                     "--dsa-kernel-backend cudnn --dsa-indexer-use-sparse-loss "
+                     "--dsa-indexer-loss-coeff X (above 0) --no-rope-fusion, and the libraries "
+                     "FlashMLA";
+                 return options + (m.dsa.hadamard ? ", cuDNN Frontend with its DSA kernels and "
+                                                    "fast_hadamard_transform"
+                                                  : " and cuDNN Frontend with its DSA kernels");
                },
                "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:315-358, "
                "3162"},

@@ -110,7 +110,7 @@ void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeight
   moe.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
   moe.router_normalized = reader.boolean_or("norm_topk_prob", usual.normalized);
   constexpr double kMostScaling = 1000;
-  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 1);
+  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, usual.scaling);
 }
 
 void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
@@ -151,14 +151,13 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
   set_pattern(reader, no_layer ? "moe_layer_freq" : "first_k_dense_replace", model, has_experts);
 }
 
-void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
-                   RouterWeights usual) {
+void read_deepseek(JsonReader& reader, ModelSpec& model, const DeepseekDefaults& otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
   model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
-  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
+  read_norm_epsilon(reader, model, "rms_norm_eps", otherwise.norm_epsilon);
   read_rope(reader, model);
   read_attention_bias(reader, model);
   read_dropout(reader, model);
@@ -177,8 +176,8 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
                    "n_shared_experts", "n_group", "topk_group", "moe_layer_freq", "scoring_func",
                    "norm_topk_prob", "routed_scaling_factor"});
   } else if (!none) {
-    read_deepseek_experts(reader, model, otherwise);
-    read_router_weights(reader, model.moe, usual);
+    read_deepseek_experts(reader, model, otherwise.groups);
+    read_router_weights(reader, model.moe, otherwise.weights);
   }
 }
 

@@ -24,6 +24,7 @@ void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
 struct RouterWeights {
   RouterScore score = RouterScore::softmax;
   bool normalized = true;
+  double scaling = 1;
 };
 void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeights usual);
 
@@ -44,8 +45,13 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
 void read_latent_attention(JsonReader& reader, ModelSpec& model);
 /// The list of MLPs in files that transformers 5 wrote. False if there is none.
 bool read_mlp_kinds(JsonReader& reader, ModelSpec& model);
+/// Defaults of the configuration class of a family with DeepSeek's block.
+struct DeepseekDefaults {
+  RouterGroups groups{};
+  RouterWeights weights{};
+  double norm_epsilon = 1e-6;
+};
 /// A whole model with latent attention; without experts if n_routed_experts is null.
-void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise,
-                   RouterWeights usual);
+void read_deepseek(JsonReader& reader, ModelSpec& model, const DeepseekDefaults& otherwise);
 
 }  // namespace echelon

@@ -41,40 +41,83 @@ void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   read_sparse_steps(reader, model);
 }
 
-/// An indexer in every layer; `heads`: those of the configuration class. A layer that takes another
-/// one's keys instead has none (GLM-5's later versions; arXiv 2603.12201).
-void read_indexer(JsonReader& reader, ModelSpec& model, int heads) {
+/// What the configuration class of a family with an indexer has; rotary pairs as the file says.
+struct IndexerDefaults {
+  int heads;
+  bool interleaved;
+  bool hadamard;
+};
+
+/// The kinds of the layers' indexers by the class's rules: a list, else letters or a list under
+/// another name, else full ones at an interval. Nothing after a failure.
+std::vector<std::string> indexer_kinds(JsonReader& reader, int layers) {
+  std::vector<std::string> kinds;
+  const auto count = static_cast<std::size_t>(layers);
+  for (const std::string_view key : {"indexer_types", "index_topk_pattern"}) {
+    const Json* list = reader.member(key);
+    if (!kinds.empty() || list == nullptr || list->is_null()) continue;
+    if (list->is_string() && key == "index_topk_pattern") {
+      for (const char letter : list->get<std::string>()) {
+        kinds.emplace_back(letter == 'F' ? "full" : letter == 'S' ? "shared" : "?");
+      }
+    } else if (list->is_array()) {
+      for (const Json& kind : *list)
+        kinds.push_back(kind.is_string() ? kind.get<std::string>() : "?");
+    }
+    const bool known = std::ranges::all_of(
+        kinds, [](const std::string& kind) { return kind == "full" || kind == "shared"; });
+    if (known && kinds.size() == count) continue;
+    reader.fail(key, fmt::format("not the kinds of the indexers of {} layers", layers),
+                "an entry for each layer: full or shared");
+    return {};
+  }
+  const std::int64_t interval = reader.integer_or("index_topk_freq", 0, kMaxLayers, 1);
+  const std::int64_t offset = reader.integer_or("index_skip_topk_offset", 0, kMaxLayers, 2);
+  const std::int64_t every = std::max<std::int64_t>(interval, 1);
+  for (std::int64_t i = 0; kinds.size() < count; ++i) {
+    const bool full = std::max<std::int64_t>(i - offset + 1, 0) % every == 0;
+    kinds.emplace_back(full ? "full" : "shared");
+  }
+  return kinds;
+}
+
+/// An indexer in every layer. A layer that takes another one's keys instead has none (GLM-5's later
+/// versions; arXiv 2603.12201). Source: transformers 5.24, models/glm_moe_dsa/
+/// configuration_glm_moe_dsa.py and configuration_utils.py (names of kinds of layers); the key
+/// indexer_rope_interleave is that of the published files.
+void read_indexer(JsonReader& reader, ModelSpec& model, const IndexerDefaults& otherwise) {
   SparseAttention& dsa = model.dsa;
   dsa.topk = small(reader.integer_or("index_topk", 1, kMaxPositions, 2048));
-  dsa.index_heads = small(reader.integer_or("index_n_heads", 1, kMaxHeads, heads));
+  dsa.index_heads = small(reader.integer_or("index_n_heads", 1, kMaxHeads, otherwise.heads));
   dsa.index_head_dim = small(reader.integer_or("index_head_dim", 1, kMaxHeadDim, 128));
+  dsa.rope_interleaved = reader.boolean_or("indexer_rope_interleave", otherwise.interleaved);
+  dsa.hadamard = otherwise.hadamard;
   if (model.mla.q_lora_rank == 0) {
     reader.fail("q_lora_rank", "null, with an indexer that reads the queries' latent",
                 "the width of the queries' latent");
   }
-  const auto refuse = [&](std::string_view key) {
+  const std::vector<std::string> kinds = indexer_kinds(reader, model.layers);
+  if (std::ranges::find(kinds, "shared") != kinds.end()) {
+    const char* key = reader.has("indexer_types")        ? "indexer_types"
+                      : reader.has("index_topk_pattern") ? "index_topk_pattern"
+                                                         : "index_topk_freq";
     reader.fail(key, "layers that attend to the keys of another layer's indexer",
                 "an indexer in every layer; shared keys have no price");
-  };
-  constexpr std::string_view kKinds = "indexer_types", kPattern = "index_topk_pattern";
-  const Json* kinds = reader.member(kKinds);
-  const Json* pattern = reader.member(kPattern);
-  const std::int64_t every = reader.integer_or("index_topk_freq", 1, kMaxLayers, 1);
-  if (kinds != nullptr && !kinds->is_null()) {
-    const bool full =
-        kinds->is_array() &&
-        std::all_of(kinds->begin(), kinds->end(), [](const Json& kind) { return kind == "full"; });
-    if (!full) refuse(kKinds);
-  } else if (pattern != nullptr && !pattern->is_null()) {
-    const bool letters = pattern->is_string();
-    const std::string text = letters ? pattern->get<std::string>() : "";
-    if (!letters || text.find_first_not_of('F') != std::string::npos) refuse(kPattern);
-  } else if (every > 1) {
-    refuse("index_topk_freq");
   }
-  // Where sharing would begin, what every layer is, and which pairs the indexer rotates.
-  reader.ignore({"index_skip_topk_offset", "index_share_for_mtp_iteration", "layer_types",
-                 "indexer_rope_interleave"});
+  const Json* layers = reader.member("layer_types");
+  if (layers != nullptr && !layers->is_null()) {
+    const bool fits =
+        layers->is_array() && layers->size() == static_cast<std::size_t>(model.layers);
+    const bool indexed =
+        fits && std::ranges::all_of(*layers, [](const Json& kind) {
+          return kind == "indexed_attention" || kind == "deepseek_sparse_attention";
+        });
+    if (!indexed) {
+      reader.fail("layer_types", "layers without an indexer, or another number of layers",
+                  fmt::format("indexed_attention in each of {} layers", model.layers));
+    }
+  }
+  reader.ignore({"index_share_for_mtp_iteration"});
 }
 
 /// Number of layers that attend within chunks: those with rotary positions, three of four by
@@ -235,7 +278,7 @@ void read_olmoe(JsonReader& reader, ModelSpec& model) {
 // models/deepseek_v2/configuration_deepseek_v2.py and
 // models/deepseek_v3/configuration_deepseek_v3.py.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model, {}, {.normalized = false});
+  read_deepseek(reader, model, {.weights = {.normalized = false}});
   if (reader.string_or("topk_method", "greedy") == "greedy") {  // from all groups
     model.moe.router_groups = model.moe.router_group_topk = 1;
   }
@@ -246,7 +289,9 @@ void read_deepseek_v2(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model, {.groups = 8, .topk = 4}, {.score = RouterScore::sigmoid});
+  read_deepseek(reader, model,
+                {.groups = {.groups = 8, .topk = 4},
+                 .weights = {.score = RouterScore::sigmoid, .scaling = 2.5}});
   // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
 }
@@ -255,14 +300,15 @@ void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
 /// Source: transformers, models/deepseek_v32/configuration_deepseek_v32.py.
 void read_deepseek_v32(JsonReader& reader, ModelSpec& model) {
   read_deepseek_v3(reader, model);
-  read_indexer(reader, model, 64);
+  read_indexer(reader, model, {.heads = 64, .interleaved = false, .hadamard = true});
 }
 
 /// GLM-5. Source: transformers, models/glm_moe_dsa/configuration_glm_moe_dsa.py.
 void read_glm_moe_dsa(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model, {}, {.score = RouterScore::sigmoid});
+  read_deepseek(reader, model,
+                {.weights = {.score = RouterScore::sigmoid, .scaling = 2.5}, .norm_epsilon = 1e-5});
   model.moe.router_bias = model.moe.experts > 0;
-  read_indexer(reader, model, 32);
+  read_indexer(reader, model, {.heads = 32, .interleaved = true, .hadamard = false});
 }
 
 void read_llama4(JsonReader& reader, ModelSpec& model) {

@@ -116,7 +116,8 @@ void read_ernie4_5_moe(JsonReader& reader, ModelSpec& model) {
 
 /// GLM-4.7-Flash: DeepSeek-V3's block. Newer files list the kinds of its MLPs.
 void read_glm4_moe_lite(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model, {}, {.score = RouterScore::sigmoid});
+  read_deepseek(reader, model,
+                {.weights = {.score = RouterScore::sigmoid, .scaling = 1.8}, .norm_epsilon = 1e-5});
   model.moe.router_bias = model.moe.experts > 0;
 }
 

@@ -71,10 +71,9 @@ void count_latent_attention(const ModelSpec& model, ModelSpec::LayerParameters& 
 /// norm has a bias in every model.
 void count_indexer(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const SparseAttention& dsa = model.dsa;
-  const std::int64_t query_source =
-      model.mla.q_lora_rank > 0 ? model.mla.q_lora_rank : model.hidden;
-  count.indexer_matrices = query_source * dsa.index_heads * dsa.index_head_dim +
-                           std::int64_t{model.hidden} * (dsa.index_head_dim + dsa.index_heads);
+  count.indexer_matrices =
+      std::int64_t{model.mla.q_lora_rank} * dsa.index_heads * dsa.index_head_dim +
+      std::int64_t{model.hidden} * (dsa.index_head_dim + dsa.index_heads);
   count.replicated += 2 * std::int64_t{dsa.index_head_dim};
 }
 

@@ -76,6 +76,8 @@ struct SparseAttention {
   int index_heads = 0;     ///< of the indexer's queries
   int index_head_dim = 0;  ///< of its queries and its key, the rotary part of latent attention
                            ///< included
+  bool rope_interleaved = false;  ///< its rotary pairs lie next to each other (GLM-5)
+  bool hadamard = true;  ///< a Hadamard transform of queries and key follows (DeepSeek-V3.2)
   bool operator==(const SparseAttention&) const = default;
 };
 

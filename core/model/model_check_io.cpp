@@ -172,16 +172,17 @@ MaybeError check_sparse(const ModelSpec& model) {
     return FieldError{"dsa/topk", "0, but other fields of sparse attention are set",
                       "the number of keys that a query attends to, or no such field"};
   }
-  const Bound bounds[] = {
-      {"dsa/topk", dsa.topk, 1, kMaxPositions},
-      {"dsa/index_heads", dsa.index_heads, 1, kMaxHeads},
-      {"dsa/index_head_dim", dsa.index_head_dim, 1, kMaxHeadDim},
-  };
-  if (MaybeError found = check_bounds(bounds)) return found;
   if (!model.latent()) {
     return FieldError{"dsa/topk", "sparse attention without latent attention",
                       "latent attention (mla), whose latents the indexer and the kernels read"};
   }
+  const Bound bounds[] = {
+      {"dsa/topk", dsa.topk, 1, kMaxPositions},
+      {"dsa/index_heads", dsa.index_heads, 1, kMaxHeads},
+      {"dsa/index_head_dim", dsa.index_head_dim, 1, kMaxHeadDim},
+      {"mla/q_lora_rank", model.mla.q_lora_rank, 1, kMaxHidden},  // the indexer reads it
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
   if (dsa.index_head_dim < model.mla.qk_rope_head_dim) {
     return FieldError{
         "dsa/index_head_dim",

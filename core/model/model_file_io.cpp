@@ -163,6 +163,8 @@ Status read_sparse(JsonReader& outer, SparseAttention& dsa) {
   dsa.topk = small(reader.integer("topk", 1, kMaxPositions));
   dsa.index_heads = small(reader.integer("index_heads", 1, kMaxHeads));
   dsa.index_head_dim = small(reader.integer("index_head_dim", 1, kMaxHeadDim));
+  dsa.rope_interleaved = reader.boolean_or("rope_interleaved", false);
+  dsa.hadamard = reader.boolean_or("hadamard", true);
   return reader.finish();
 }
 
@@ -320,8 +322,11 @@ Json latent_to_json(const LatentAttention& mla) {
 }
 
 Json sparse_to_json(const SparseAttention& dsa) {
-  return {
+  Json json{
       {"topk", dsa.topk}, {"index_heads", dsa.index_heads}, {"index_head_dim", dsa.index_head_dim}};
+  if (dsa.rope_interleaved) json["rope_interleaved"] = true;
+  if (!dsa.hadamard) json["hadamard"] = false;
+  return json;
 }
 
 Json delta_to_json(const GatedDeltaNet& delta) {

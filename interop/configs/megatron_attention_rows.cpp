@@ -113,22 +113,36 @@ constexpr std::string_view kSparseKernels = "dsa-kernel-backend";
 constexpr std::string_view kSparseLoss = "dsa-indexer-use-sparse-loss";
 constexpr std::string_view kLossFactor = "dsa-indexer-loss-coeff";
 constexpr std::string_view kSharing = "dsa-indexer-topk-freq";
+constexpr std::string_view kKeyNorm = "dsa-indexer-k-norm-epsilon";
+constexpr std::string_view kNegative = "no-dsa-indexer-scoring-relu";
+constexpr std::string_view kAlsoNegative = "disable-dsa-indexer-scoring-relu";
 
-/// What is priced of sparse attention: fused kernels, an indexer in every layer, its loss over the
-/// chosen keys. Everything else is an error.
+/// What is priced of sparse attention: cuDNN's and FlashMLA's kernels, an indexer in every layer,
+/// its loss over the chosen keys. Everything else is an error.
 Status check_sparse(const ConfigReading& reading) {
   const auto refuse = [&](std::string found, std::string expected) {
     return input_error(reading.document.name, std::move(found), std::move(expected));
   };
-  if (!says(reading, kSparseKernels, "cudnn") && !says(reading, kSparseKernels, "tilelang")) {
-    return refuse(
-        "sparse attention without fused kernels (--dsa-kernel-backend), which keeps a "
-        "matrix of scores",
-        "--dsa-kernel-backend cudnn or tilelang: nothing else has a price");
+  const bool tilelang = says(reading, kSparseKernels, "tilelang");
+  if (!says(reading, kSparseKernels, "cudnn")) {
+    return refuse(tilelang
+                      ? "sparse attention by TileLang's kernels (--dsa-kernel-backend tilelang)"
+                      : "sparse attention without fused kernels (--dsa-kernel-backend), which "
+                        "keeps a matrix of scores",
+                  "--dsa-kernel-backend cudnn: nothing else has a price");
   }
-  const ConfigEntry* factor = reading.find(kLossFactor);
-  const bool trained = factor != nullptr &&
-                       factor->value.first().text.find_first_of("123456789") != std::string::npos;
+  if (reading.find(kNegative) != nullptr || reading.find(kAlsoNegative) != nullptr) {
+    return refuse("negative index scores (--no-dsa-indexer-scoring-relu)",
+                  "scores that ReLU bounds, as the kernels of --dsa-kernel-backend cudnn need");
+  }
+  bool trained = false;
+  if (const ConfigEntry* factor = reading.find(kLossFactor)) {
+    constexpr double kMost = 1e9;
+    const Result<double> number =
+        parse_ratio(factor->value.first().text, reading.place(*factor), 0, kMost);
+    if (!number) return number.error();
+    trained = *number > 0;
+  }
   if (!trained || reading.find(kSparseLoss) == nullptr) {
     return refuse(trained ? "an indexer that learns from the scores of all keys"
                           : "an indexer without a loss (--dsa-indexer-loss-coeff)",
@@ -151,6 +165,7 @@ void write_sparse(const ConfigRow& row, const RunConfig& config, ConfigDocument&
   out.set(kSparseKernels, scalar("cudnn"));
   out.set(kSparseLoss, scalar("true"));
   out.set(kLossFactor, scalar("0.01"));
+  out.set(kKeyNorm, scalar("1e-06"));  // as transformers' modules; Megatron-LM's: that of all norms
   out.set("no-rope-fusion", scalar("true"));
 }
 
@@ -211,10 +226,16 @@ std::vector<ConfigRow> megatron_attention_rows() {
                                    {"false", {}},
                                    {"false", {{"softmax-type", "vanilla"}}}}),
       computed(&I::topk,
-               {kSparseKeys, kVariant, kSparseKernels, kSparseLoss, kLossFactor, kSharing},
+               {kSparseKeys, kVariant, kSparseKernels, kSparseLoss, kLossFactor, kSharing, kKeyNorm,
+                kNegative, kAlsoNegative},
                write_sparse, read_sparse),
       indexer_row<&I::index_heads>("dsa-indexer-n-heads"),
       indexer_row<&I::index_head_dim>("dsa-indexer-head-dim"),
+      choice(&I::rope_interleaved,
+             {{"true", {{"dsa-indexer-rope-interleaved", "true"}}}, {"false", {}}}),
+      choice(&I::hadamard, {{"false", {{"no-dsa-indexer-rotate-activation", "true"}}},
+                            {"false", {{"disable-dsa-indexer-rotate-activation", "true"}}},
+                            {"true", {}}}),
       computed(&D::layers, {kVariant, "linear-attention-freq"}, write_delta_layers,
                read_delta_layers),
       delta_row<&D::key_heads, 16>("linear-num-key-heads"),

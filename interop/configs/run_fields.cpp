@@ -82,6 +82,8 @@ const std::vector<NamedConfigField>& model_fields() {
       {&I::topk, "keys of a query in sparse attention", "model"},
       {&I::index_heads, "heads of the indexer", "model"},
       {&I::index_head_dim, "head width of the indexer", "model"},
+      {&I::rope_interleaved, "rotary pairs of the indexer", "model"},
+      {&I::hadamard, "Hadamard transform of the indexer", "model"},
       {&D::layers, "layers with a gated delta net", "model"},
       {&D::key_heads, "key heads of delta nets", "model"},
       {&D::value_heads, "value heads of delta nets", "model"},

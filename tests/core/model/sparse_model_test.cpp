@@ -91,8 +91,34 @@ TEST_CASE("values that a file leaves out are those of the configuration class") 
     for (const char* key : {"index_head_dim", "index_n_heads", "index_topk"}) config.erase(key);
     const Result<ModelSpec> model = read_sparse(config);
     REQUIRE(model.ok());
-    CHECK(model->dsa == SparseAttention{.topk = 2048, .index_heads = heads, .index_head_dim = 128});
+    CHECK(model->dsa.topk == 2048);
+    CHECK(model->dsa.index_heads == heads);
+    CHECK(model->dsa.index_head_dim == 128);
   }
+  for (const auto& [name, epsilon] : {std::pair("deepseek-v3.2", 1e-6), std::pair("glm-5", 1e-5)}) {
+    Json config = sparse_config(name);
+    for (const char* key : {"routed_scaling_factor", "rms_norm_eps"}) config.erase(key);
+    const Result<ModelSpec> model = read_sparse(config);
+    REQUIRE(model.ok());
+    CHECK(model->moe.router_scaling == 2.5);
+    CHECK(model->constants->norm_epsilon == epsilon);
+  }
+}
+
+TEST_CASE("GLM-5's indexer rotates neighbouring numbers and has no Hadamard transform") {
+  const SparseAttention deepseek = sparse_model("deepseek-v3.2").dsa;
+  CHECK_FALSE(deepseek.rope_interleaved);
+  CHECK(deepseek.hadamard);
+  const SparseAttention glm = sparse_model("glm-5").dsa;
+  CHECK(glm.rope_interleaved);
+  CHECK_FALSE(glm.hadamard);
+  Json config = sparse_config("glm-5");
+  config.erase("indexer_rope_interleave");
+  CHECK(read_sparse(config)->dsa.rope_interleaved);
+  config["indexer_rope_interleave"] = false;
+  CHECK_FALSE(read_sparse(config)->dsa.rope_interleaved);
+  const ModelSpec model = sparse_model("glm-5");
+  CHECK(*parse_model(model_to_json(model), "model.json") == model);
 }
 
 TEST_CASE("layers that attend to another layer's keys are refused, lists of full ones are not") {
@@ -103,13 +129,21 @@ TEST_CASE("layers that attend to another layer's keys are refused, lists of full
     return model ? std::string("read") : model.error().message();
   };
   CHECK(refusal("index_topk_freq", 1) == "read");
+  CHECK(refusal("index_topk_freq", 0) == "read");  // the class takes 1
   CHECK(refusal("index_topk_freq", 4).find("/index_topk_freq") != std::string::npos);
+  CHECK(refusal("index_topk_pattern", "FF").find("78 layers") != std::string::npos);
+  CHECK(refusal("index_topk_pattern", std::string(78, 'x')).find("78 layers") != std::string::npos);
   CHECK(refusal("index_topk_pattern", std::string(78, 'F')) == "read");
   CHECK(refusal("index_topk_pattern", std::string(77, 'F') + "S").find("another layer's indexer") !=
         std::string::npos);
   Json kinds = Json::array();
   for (int i = 0; i < 78; ++i) kinds.push_back("full");
   CHECK(refusal("indexer_types", kinds) == "read");
+  CHECK(refusal("index_topk_pattern", kinds) == "read");
+  CHECK(refusal("indexer_types", Json::array()).find("78 layers") != std::string::npos);
+  CHECK(refusal("indexer_types", Json::array({"full"})).find("78 layers") != std::string::npos);
+  CHECK(refusal("layer_types", kinds).find("/layer_types") != std::string::npos);
+  CHECK(refusal("layer_types", Json(std::vector<std::string>(78, "indexed_attention"))) == "read");
   kinds[5] = "shared";
   CHECK(refusal("indexer_types", kinds).find("/indexer_types") != std::string::npos);
   CHECK(refusal("q_lora_rank", nullptr).find("/q_lora_rank") != std::string::npos);
@@ -135,6 +169,7 @@ TEST_CASE("impossible sparse attention is refused with the field") {
   refused("dsa/topk", [](ModelSpec& m) { m.dsa.topk = 0; });
   refused("dsa/index_heads", [](ModelSpec& m) { m.dsa.index_heads = 0; });
   refused("dsa/index_head_dim", [](ModelSpec& m) { m.dsa.index_head_dim = 32; });
+  refused("mla/q_lora_rank", [](ModelSpec& m) { m.mla.q_lora_rank = 0; });
   refused("dsa/topk", [](ModelSpec& m) { m.sliding_window = 128, m.windowed_layers = 1; });
   refused("dsa/topk", [](ModelSpec& m) { m.mla = {}, m.head_dim = 128; });
 }

@@ -296,7 +296,6 @@ TEST_CASE("a Megatron-LM script with sparse attention is read where it has a pri
   REQUIRE(whole);
   CHECK(whole->config.model.dsa ==
         SparseAttention{.topk = 1024, .index_heads = 16, .index_head_dim = 128});
-  CHECK(read(indexer + loss + sparse + " --dsa-kernel-backend tilelang").ok());
   const auto why = [&](const std::string& rest) {
     const Result<ImportedConfig> refused = read(rest);
     return refused ? std::string("read") : refused.error().message();
@@ -305,17 +304,38 @@ TEST_CASE("a Megatron-LM script with sparse attention is read where it has a pri
     INFO(why(rest));
     return why(rest).find(part) != std::string::npos;
   };
+  CHECK(names(indexer + loss + sparse + " --dsa-kernel-backend tilelang", "TileLang"));
+  CHECK(names(indexer + loss + sparse + kernels + " --no-dsa-indexer-scoring-relu", "ReLU"));
+  const Result<ImportedConfig> glm =
+      read(indexer + loss + sparse + kernels +
+           " --dsa-indexer-rope-interleaved --no-dsa-indexer-rotate-activation");
+  REQUIRE(glm);
+  CHECK(glm->config.model.dsa.rope_interleaved);
+  CHECK_FALSE(glm->config.model.dsa.hadamard);
   // Megatron-LM's own test of DSA: PyTorch's path, and a loss over all keys.
   CHECK(names(indexer + loss, "--dsa-kernel-backend"));
   CHECK(names(indexer + loss + kernels, "scores of all keys"));
   CHECK(names(indexer + sparse + kernels, "without a loss"));
   CHECK(names(indexer + sparse + kernels + " --dsa-indexer-loss-coeff 0.0", "without a loss"));
+  CHECK(names(indexer + sparse + kernels + " --dsa-indexer-loss-coeff 0e-3", "without a loss"));
+  CHECK(names(indexer + sparse + kernels + " --dsa-indexer-loss-coeff x1", "not a number"));
   CHECK(names(indexer + loss + sparse + kernels + " --dsa-indexer-topk-freq 4",
               "another layer's indexer"));
   CHECK(
       names(" --experimental-attention-variant dsa --dsa-indexer-topk 8" + loss + sparse + kernels,
             "--dsa-indexer-n-heads"));
   CHECK(names(" --experimental-attention-variant gdn2 --linear-attention-freq 4", "gdn2"));
+}
+
+TEST_CASE("a Megatron-LM script has the indexer of its model") {
+  const ExportedConfig deepseek = exported_model("megatron-lm", "deepseek-v3.2");
+  const ExportedConfig glm = exported_model("megatron-lm", "glm-5");
+  for (const char* option : {"dsa-indexer-rope-interleaved", "no-dsa-indexer-rotate-activation"}) {
+    INFO(option);
+    CHECK(writes(glm, option));
+    CHECK_FALSE(writes(deepseek, option));
+  }
+  CHECK(writes(glm, "dsa-indexer-k-norm-epsilon 1e-06"));
 }
 
 TEST_CASE("a Megatron-LM script says which arithmetic its model has") {
