@@ -168,6 +168,7 @@ struct LayerCosts {
   /// beside it.
   Seconds apart_backward;
   PassCosts selective;  ///< what selective recomputation repeats
+  PassCosts once;       ///< of the forward, what full recomputation does not run twice
   Bytes saved;          ///< activations, nothing recomputed
   Bytes saved_selective;
   /// Of each module that the framework can recompute.

@@ -92,6 +92,7 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
   const bool drops = model.attention_dropout > 0;
   Operator qk = gemm("attention_scores", s.T * s.A, s.sequence, d, 0, s.e);
   qk.attention_core = true;
+  qk.has_weight = false;
   list.push(qk);
   Operator softmax = elementwise("softmax", (2 * s.e) * scores, 3 * s.e * scores, s.e * scores);
   softmax.attention_core = true;
@@ -105,6 +106,7 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
   }
   Operator context = gemm("attention_context", s.T * s.A, d, s.sequence, 0, s.e);
   context.attention_core = true;
+  context.has_weight = false;
   list.push(context);
 }
 

@@ -42,7 +42,7 @@ void mark_offload(OperatorList& list, const ModelSpec& model, LayerKind kind, To
     for (const auto& [name, module] : kPlaces) {
       if (op.name == name && !(model.sparse() && of_attention(module))) op.offloaded_by = module;
     }
-    const bool scores = op.attention_core && op.kind != OperatorKind::attention;
+    const bool scores = op.attention_core && op.kind != OperatorKind::attention && !model.sparse();
     if (scores) op.offloaded_by = OffloadModule::core_attn;
     if (op.name == "input_norm" && mixer == TokenMixer::attention) {
       op.offloaded_by = model.latent() ? OffloadModule::attn_norm : OffloadModule::qkv_linear;

@@ -33,15 +33,18 @@ struct Operator {
   Bytes backward_traffic;
   int forward_kernels = 0;
   int backward_kernels = 0;
-  Bytes saved;                   ///< kept for the backward pass
-  double span = 0;               ///< attention: keys one kernel sees
-  bool wide = false;             ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
-  bool attention_core = false;   ///< scores to context
-  bool routed = false;           ///< a kernel of the routed experts: works on tokens by expert
-  Bytes kept;                    ///< … of `saved` under the framework's selective recomputation
-  double repeated = 0;           ///< share of the forward that recomputation then repeats
-  RecomputeModules freed_by;     ///< recomputed modules of which any drops `saved` …
-  RecomputeModules repeated_by;  ///< … and repeats the forward
+  Bytes saved;                  ///< kept for the backward pass
+  double span = 0;              ///< attention: keys one kernel sees
+  bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
+  bool has_weight = true;       ///< a GEMM whose factor is a parameter (scores have none)
+  bool input_gradient = true;   ///< … whose backward makes a gradient of its input, too
+  bool attention_core = false;  ///< scores to context
+  bool routed = false;          ///< a kernel of the routed experts: works on tokens by expert
+  bool once = false;          ///< not in the forward that recomputation repeats, but in the repeat
+  Bytes kept;                 ///< … of `saved` under the framework's selective recomputation
+  double repeated = 0;        ///< share of the forward that recomputation then repeats
+  RecomputeModules freed_by;  ///< recomputed modules of which any drops `saved` …
+  RecomputeModules repeated_by;                 ///< … and repeats the forward
   std::optional<OffloadModule> offloaded_by{};  ///< the module whose offload moves `saved`
   Bytes transient;                              ///< gradients alive while its backward runs
   Axis axis = Axis::tp;  ///< over whose group a collective runs: tp, cp, ep or etp

@@ -8,7 +8,7 @@ namespace {
 void drop_attention_core(OperatorList& list) {
   for (Operator& op : list.edit()) {
     op.kept = op.attention_core ? Bytes{} : op.saved;
-    op.repeated = op.attention_core ? 1.0 : 0.0;
+    op.repeated = op.attention_core && !op.once ? 1.0 : 0.0;
   }
 }
 

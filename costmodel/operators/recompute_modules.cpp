@@ -7,7 +7,7 @@ namespace {
 using enum RecomputeModule;
 
 void mark(Operator& op, RecomputeModule module, bool freed) {
-  op.repeated_by.insert(module);
+  if (!op.once) op.repeated_by.insert(module);
   if (freed) op.freed_by.insert(module);
 }
 

@@ -11,16 +11,20 @@ namespace echelon {
 ///
 ///   g, w        bytes of a gradient as the backward produces it, and of the accumulator
 ///
+/// A product whose input takes no gradient makes that of the weights alone; it casts the result's
+/// gradient all the same.
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h; DeepSpeed edaa7221,
 /// deepspeed/runtime/bf16_optimizer.py, update_hp_grads; nanotron
 /// src/nanotron/optim/gradient_accumulator.py. Assumes that nothing runs next to that kernel.
 /// Checked by: tests/costmodel/time/stage_terms_test.cpp.
 BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
   const PrecisionRecipe& precision = c.job.precision;
-  const double weights = op.attention_core ? 0.0 : op.groups * op.n * op.k;
+  const double weights = op.has_weight ? op.groups * op.n * op.k : 0.0;
   const DeviceRates& rates = c.gemm_rates(op);
-  const Seconds input = gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
-                        c.cast(op, op.groups * op.m * op.n);
+  Seconds input = c.cast(op, op.groups * op.m * op.n);
+  if (op.input_gradient) {
+    input += gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups);
+  }
   const auto weight = [&](Bytes accumulated) {
     return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);
   };

@@ -32,6 +32,7 @@ struct PassSums {
   PassCosts forward;
   PassCosts backward;
   PassCosts selective;
+  PassCosts once;                                           ///< LayerCosts::once
   std::array<PassCosts, kRecomputeModules.size()> modules;  ///< of the forward, what each repeats
   Seconds apart;                                            ///< LayerCosts::apart_backward
   Seconds regather;         ///< of one tensor with all rows; zero without sequence parallelism
@@ -40,8 +41,9 @@ struct PassSums {
 
   /// Calls `add` with the forward, and with every module that repeats a part of it.
   template <class Add>
-  void each_forward(const RecomputeModules& repeated_by, Add add) {
+  void each_forward(const RecomputeModules& repeated_by, bool runs_once, Add add) {
     add(forward);
+    if (runs_once) add(once);
     if (repeated_by.empty()) return;
     for (std::size_t i = 0; i < modules.size(); ++i) {
       if (repeated_by.contains(kRecomputeModules[i])) add(modules[i]);
@@ -79,7 +81,7 @@ void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums
     pass.network_steps += ring_steps(kind, links.domains);
   };
   add_steps(sums.backward, op.backward_collective);
-  sums.each_forward(op.repeated_by, [&](PassCosts& pass) {
+  sums.each_forward(op.repeated_by, op.once, [&](PassCosts& pass) {
     add_steps(pass, op.forward_collective);
     if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
   });
@@ -143,7 +145,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     }
     const double slower = c.slower(op);
     const Seconds forward = slower * forward_time(op, c);
-    sums.each_forward(op.repeated_by, [&](PassCosts& pass) { pass.device += forward; });
+    sums.each_forward(op.repeated_by, op.once, [&](PassCosts& pass) { pass.device += forward; });
     sums.selective.device += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
       const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
@@ -166,7 +168,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
     const Seconds waited = uncovered(pending.forward, forward, c.calibration.tp_overlap);
-    sums.each_forward(pending.repeated_by,
+    sums.each_forward(pending.repeated_by, false,
                       [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
@@ -240,6 +242,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
           .apart_backward = sums.apart,
           .selective = sums.selective,
+          .once = sums.once,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
           .modules = modules,
@@ -262,8 +265,10 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
   const auto add = [&]<class Value>(Value LayerCosts::*member) {
     mean.*member += share * (of.*member);
   };
-  for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward, &LayerCosts::selective})
+  for (const auto pass :
+       {&LayerCosts::forward, &LayerCosts::backward, &LayerCosts::selective, &LayerCosts::once}) {
     add(pass);
+  }
   for (const auto time :
        {&LayerCosts::alone_forward, &LayerCosts::alone_backward, &LayerCosts::apart_backward}) {
     add(time);

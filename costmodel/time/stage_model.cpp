@@ -246,6 +246,7 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   passes.forward += layers * once_forward;
   passes.backward += layers * once_backward;
   passes.recompute += recomputed * once_forward;
+  passes.recompute += -recomputed * layer.once;
   passes.recompute += selective * part.repeated;
   const bool recomputes = stage.recomputed.total() + stage.selective.total() > 0;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool replayed) {

@@ -44,7 +44,7 @@ class LongestStage {
         };
         const bool repeated = plan_.recompute == Recompute::selective &&
                               op.repeated_by.intersects(disjoint_parts(plan_.recompute_modules));
-        add(op.forward_collective, 1 + (repeated ? 1 : again));
+        add(op.forward_collective, 1 + (op.once ? 0 : repeated ? 1 : again));
         add(op.backward_collective, 1);
       }
     }
