@@ -167,15 +167,59 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
   return {};
 }
 
+/// Sparse attention (DSA): where one kernel makes the index scores. Elsewhere Megatron-LM makes
+/// them of every row and key with an fp32 product and three passes per head, which has no price
+/// here: where a rank's fp32 scores do not fit into one piece of 1 GiB, and where rows have bounds
+/// of their own, of a slice of the sequence or of its documents. Only packed documents over context
+/// parallelism have a kernel with bounds. Source: Megatron-LM d98e8a64, core/transformer/
+/// experimental_attention_variant/dsa_cudnn_kernels.py, _indexer_topk_bshd,
+/// _indexer_topk_from_score_chunks and _bytes_to_chunk_rows; dsa_masking.py,
+/// build_dsattention_forward_mask.
+Found check_index_scores(const TrainingJob& job, const ParallelPlan& p) {
+  constexpr std::string_view kLoop =
+      "whose index scores have no fused kernel in Megatron-LM (dsa_cudnn_kernels.py)";
+  if (p.cp > 1) {
+    if (job.documents) return {};
+    return Rejection{no_price, fmt::format("cp {} with sparse attention (DSA) without packed "
+                                           "documents, {}",
+                                           p.cp, kLoop)};
+  }
+  if (job.documents) {
+    return Rejection{
+        no_price, fmt::format("packed documents with sparse attention (DSA) on cp 1, {}", kLoop)};
+  }
+  constexpr std::int64_t kPiece = std::int64_t{1} << 30;
+  constexpr std::int64_t kRowsAtOnce = 512;
+  const std::int64_t row = 4 * std::int64_t{p.microbatch} * job.sequence;
+  std::int64_t rows = kPiece / row;
+  if (rows >= kRowsAtOnce) rows -= rows % kRowsAtOnce;
+  if (rows >= job.sequence) return {};
+  return Rejection{no_price,
+                   fmt::format("sparse attention (DSA) of {} x {} tokens, {}: a rank's scores "
+                               "exceed 1 GiB",
+                               p.microbatch, job.sequence, kLoop)};
+}
+
 /// Sparse attention (DSA): what its kernels take. Source: Megatron-LM d98e8a64, core/transformer/
 /// experimental_attention_variant/dsa_cudnn_kernels.py, _flash_mla_head_padding and
-/// _FLASH_MLA_REQUIRED_VALUE_DIM; without them PyTorch's own path keeps all scores.
+/// _FLASH_MLA_REQUIRED_VALUE_DIM; without them PyTorch's own path keeps all scores. In bf16:
+/// dsa.py, rotate_activation; FlashMLA's README, flash_mla_sparse_fwd.
 Found check_sparse(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
                    const Framework& framework, const ParallelPlan& p) {
   if (!model.sparse()) return {};
-  if (!framework.sparse_attention) return lacks_of(framework, "sparse attention (DSA)");
+  if (!framework.sparse_attention) {
+    if (!framework.any_model) return lacks_of(framework, "sparse attention (DSA)");
+    return Rejection{no_price, fmt::format("sparse attention (DSA) of transformers' module, which "
+                                           "{} trains",
+                                           framework.name)};
+  }
   if (!job.flash_attention) {
     return Rejection{no_price, "sparse attention (DSA) without its fused kernels"};
+  }
+  const Dtype compute = job.precision.compute;
+  if (compute == Dtype::fp16 || compute == Dtype::fp32 || compute == Dtype::fp64) {
+    return lacks_of(framework, fmt::format("sparse attention (DSA) in {}: its kernels take bf16",
+                                           job.precision.name));
   }
   constexpr double kHopper = 9;
   constexpr double kBlackwell = 10;
@@ -195,7 +239,7 @@ Found check_sparse(const ModelSpec& model, const TrainingJob& job, const Cluster
   }
   const int heads = std::max(1, model.heads / p.tp);
   const int unit = capability >= kBlackwell ? 128 : 64;
-  if (heads % unit == 0 || unit % heads == 0) return {};
+  if (heads % unit == 0 || unit % heads == 0) return check_index_scores(job, p);
   return Rejection{no_price,
                    fmt::format("sparse attention (DSA) with {} heads on a rank, for which there "
                                "are no fused kernels: they take divisors and multiples of {}",

@@ -42,7 +42,7 @@ std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, Reject
     case layers_not_divisible: return plan.vpp > 1 ? "--vpp" : "--layers-per-stage";
     case microbatches_not_divisible: return "--microbatch-group-size";
     case framework_lacks_feature: return "--framework";
-    case no_price: return "--cp";
+    case no_price: return plan.cp > 1 ? "--cp" : "the configuration";
     case contradictory:
     case memory: break;
   }

@@ -543,10 +543,13 @@ TEST_CASE("sparse attention runs in Megatron-Core alone, as its kernels allow") 
   CHECK(sparse(degrees(1, 1, 64)) == "");
   CHECK(sparse(degrees(8, 1, 8)) == "");
   for (const Framework& framework : frameworks()) {
-    if (framework.name == "megatron-core") continue;
+    if (framework.name == "megatron-core" || framework.any_model) continue;
     CHECK(sparse(degrees(1, 1, 1, 1, 1), framework.name.c_str()) ==
           framework.name + " has no sparse attention (DSA)");
   }
+  // DeepSpeed trains transformers' module, which has no price here.
+  CHECK(sparse(degrees(1, 1, 1, 1, 1), "deepspeed") ==
+        "sparse attention (DSA) of transformers' module, which deepspeed trains");
   ParallelPlan apart = degrees(8, 1, 8);
   apart.sequence_parallel = false;
   CHECK(sparse(apart).find("sequence parallelism") != std::string::npos);
@@ -555,9 +558,9 @@ TEST_CASE("sparse attention runs in Megatron-Core alone, as its kernels allow") 
   CHECK(sparse(graphs).find("dsa_cudnn_kernels.py:2063") != std::string::npos);
   ParallelPlan context = degrees(1, 1, 64);
   context.cp = 2;
-  CHECK(sparse(context).find("transformer_config.py:3162") != std::string::npos);
   context.cp_comm = CpComm::all_gather;
-  CHECK(sparse(context) == "");
+  CHECK(sparse(context).find("cp 2 with sparse attention (DSA) without packed documents") !=
+        std::string::npos);
   CHECK(refused("deepseek-v3", "megatron-core", context) ==
         "cp 2 by all_gather without sparse attention (DSA)");
   ParallelPlan projection = degrees(1, 1, 64);
@@ -590,6 +593,14 @@ TEST_CASE("sparse attention needs its fused kernels, which take certain shapes a
   CHECK(why(r, 8) == "");  // 8 heads, run as 64
   r.job.flash_attention = false;
   CHECK(why(r).find("without its fused kernels") != std::string::npos);
+  r.job.flash_attention = true;
+  for (const char* precision : {"fp16", "fp32"}) {
+    r.job.precision = find_precision(precision).value();
+    INFO(why(r));
+    CHECK(why(r).find("its kernels take bf16") != std::string::npos);
+  }
+  r.job.precision = find_precision("fp8").value();
+  CHECK(why(r) == "");
   CHECK(why(request_for("glm-5", "dgx-a100", 64)).find("need Hopper") != std::string::npos);
   r = request_for("glm-5", "dgx-h100", 64);
   r.model.mla.kv_lora_rank = 256;
@@ -597,6 +608,63 @@ TEST_CASE("sparse attention needs its fused kernels, which take certain shapes a
   r = request_for("glm-5", "dgx-h100", 64);
   r.model.heads = r.model.kv_heads = 96;
   CHECK(why(r).find("96 heads") != std::string::npos);
+}
+
+TEST_CASE("index scores have a price where one kernel makes them") {
+  const auto why = [](int cp, int microbatch, int sequence, bool packed,
+                      CpComm comm = CpComm::all_gather) {
+    PlanRequest r = request_for("deepseek-v3.2", "dgx-h100", 64);
+    r.job.sequence = sequence;
+    if (packed) r.job.documents = parse_document_lengths("1024", "test").value();
+    ParallelPlan plan = degrees(1, 1, 64 / cp);
+    plan.cp = cp;
+    if (cp > 1) plan.cp_comm = comm;
+    plan.microbatch = microbatch;
+    plan.dp = 64 / cp;
+    plan.shard_group = 64;
+    r.job.global_batch = std::int64_t{plan.dp} * microbatch;
+    plan.layers_per_stage = {61};
+    plan.recompute_layers = {0};
+    const auto found = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    const bool ring = comm == CpComm::ring;
+    if (found) CHECK((found->reason == RejectionReason::no_price) == !ring);
+    return found ? found->detail : "";
+  };
+  const auto contains = [](const std::string& text, const char* part) {
+    INFO(text);
+    return text.find(part) != std::string::npos;
+  };
+  // fp32 scores of 1 GiB exactly, and of more.
+  CHECK(why(1, 1, 16'384, false) == "");
+  CHECK(why(1, 4, 8192, false) == "");
+  CHECK(contains(why(1, 1, 32'768, false), "exceed 1 GiB"));
+  CHECK(contains(why(1, 2, 16'384, false), "2 x 16384 tokens"));
+  // 11,585 rows of two sequences fit, which are cut to a multiple of 512.
+  CHECK(contains(why(1, 2, 11'584, false), "exceed 1 GiB"));
+  CHECK(why(1, 2, 11'264, false) == "");
+  // Rows with bounds of their own: only packed documents over context parallelism have a kernel.
+  CHECK(contains(why(2, 1, 8192, false),
+                 "cp 2 with sparse attention (DSA) without packed documents"));
+  CHECK(contains(why(1, 1, 8192, true), "packed documents with sparse attention (DSA) on cp 1"));
+  CHECK(why(2, 1, 8192, true) == "");
+  CHECK(why(4, 1, 131'072, true) == "");
+  CHECK(contains(why(2, 1, 8192, true, CpComm::ring), "transformer_config.py:3162"));
+}
+
+TEST_CASE("a search of a model with sparse attention finds plans whose index scores have a price") {
+  PlanRequest r = request_for("glm-5", "dgx-h100", 128);
+  r.top = 20;
+  const Result<SearchOutcome> report = search(r);
+  REQUIRE(report.ok());
+  for (const Candidate& c : report->candidates) {
+    CHECK(c.plan.cp == 1);
+    CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.framework, c.plan));
+  }
+  r.job.sequence = 32'768;
+  const Result<SearchOutcome> longer = search(r);
+  REQUIRE_FALSE(longer.ok());  // no plan is legal
+  INFO(longer.error().message());
+  CHECK(longer.error().message().find("exceed 1 GiB") != std::string::npos);
 }
 
 TEST_CASE("modules that transformers alone has are whole on every rank of DeepSpeed") {
