@@ -30,7 +30,12 @@ std::string grouped(std::int64_t value) {
   return digits;
 }
 
-std::string flops_formula(const TrainingJob& job) {
+std::string flops_formula(const ModelSpec& model, const TrainingJob& job) {
+  if (model.sparse()) {
+    const double keys = std::min<double>(model.dsa.topk, job.document_span());
+    return fmt::format("6N + 12LhK FLOPs per token, K = {}, and the indexer's",
+                       grouped(static_cast<std::int64_t>(std::round(keys))));
+  }
   if (!job.documents) return "6N + 12LhT FLOPs per token";
   return fmt::format("6N + 12LhD FLOPs per token, D = {}",
                      grouped(static_cast<std::int64_t>(std::round(job.document_span()))));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/units.hpp"
+#include "core/model/model.hpp"
 #include "core/plan/cost.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
@@ -38,8 +39,9 @@ struct MemoryUnit {
 [[nodiscard]] std::string duration(Seconds time);
 [[nodiscard]] std::string signed_duration(Seconds time);
 /// What MFU counts: "6N + 12LhT FLOPs per token"; within documents "6N + 12LhD FLOPs per token,
-/// D = 2,345", the mean length of the document that a token lies in.
-[[nodiscard]] std::string flops_formula(const TrainingJob& job);
+/// D = 2,345", the mean length of the document that a token lies in. Of sparse attention K, the
+/// keys that a query attends to, and the indexer.
+[[nodiscard]] std::string flops_formula(const ModelSpec& model, const TrainingJob& job);
 /// "64 GPUs", "1 GPU".
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
 

@@ -107,7 +107,7 @@ std::vector<StatTile> stat_tiles_of(const PlanRequest& request, const Candidate&
   out.push_back({"MFU", percent(p.mfu), in_teraflops(p.model_flops_per_gpu) + " TFLOP/s",
                  fmt::format("Model FLOPs ({}; PaLM, arXiv 2204.02311, appendix "
                              "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
-                             flops_formula(request.job), in_teraflops(peak),
+                             flops_formula(request.model, request.job), in_teraflops(peak),
                              name_of(request.job.precision.compute), gpu.name),
                  Paint::plain});
   const CostBreakdown& parts = p.time.parts;

@@ -264,26 +264,27 @@ Status check_shape(const PlanFile& file, const std::string& where) {
 }  // namespace
 
 std::string plan_file_to_json(const PlanFile& file) {
-  Json root{{"schema", PlanFile::kSchema},
-            {"format", kFormat},
-            {"version", file.version},
-            {"hashes",
-             {{"model", hash_of_model(file.model)},
-              {"cluster", file.cluster_hash},
-              {"calibration", file.calibration_hash},
-              {"contents", ""}}},
-            {"request", request_json(file)},
-            {"assumptions", file.assumptions},
-            {"plan", plan_json(file.plan, file.job.global_batch)},
-            {"prediction",
-             {{"kind", name_of(file.predicted.evidence)},
-              {"fits", file.predicted.fits},
-              {"fits_probability", probability_json(file.predicted)},
-              {"memory", memory_json(file.predicted)},
-              {"time", time_json(file.predicted)},
-              {"throughput",
-               throughput_json(file.predicted, file.gpus, file.job.documents.has_value())}}},
-            {"program", program_json(file.program)}};
+  Json root{
+      {"schema", PlanFile::kSchema},
+      {"format", kFormat},
+      {"version", file.version},
+      {"hashes",
+       {{"model", hash_of_model(file.model)},
+        {"cluster", file.cluster_hash},
+        {"calibration", file.calibration_hash},
+        {"contents", ""}}},
+      {"request", request_json(file)},
+      {"assumptions", file.assumptions},
+      {"plan", plan_json(file.plan, file.job.global_batch)},
+      {"prediction",
+       {{"kind", name_of(file.predicted.evidence)},
+        {"fits", file.predicted.fits},
+        {"fits_probability", probability_json(file.predicted)},
+        {"memory", memory_json(file.predicted)},
+        {"time", time_json(file.predicted)},
+        {"throughput", throughput_json(file.predicted, file.gpus, file.job.documents.has_value(),
+                                       file.model.sparse())}}},
+      {"program", program_json(file.program)}};
   root["hashes"]["contents"] = hash_of_contents(root);
   return root.dump(2) + "\n";
 }

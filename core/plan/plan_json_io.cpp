@@ -317,14 +317,14 @@ Json probability_json(const Prediction& costs) {
              : Json(nullptr);
 }
 
-Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents) {
+Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents, bool sparse) {
   const double tokens = finite(costs.tokens_per_second, "tokens per second");
   return Json{{"tokens_per_second", tokens},
               {"tokens_per_second_per_gpu", tokens / static_cast<double>(gpus)},
               {"model_tflops_per_gpu",
                finite(costs.model_flops_per_gpu.in(1_TFLOPS), "model FLOP/s per GPU")},
               {"mfu", finite(costs.mfu, "MFU")},
-              {"mfu_formula", mfu_formula(documents)}};
+              {"mfu_formula", mfu_formula(documents, sparse)}};
 }
 
 Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,

@@ -13,8 +13,10 @@
 namespace echelon {
 
 /// The formula behind every MFU we print (ModelSpec::flops_per_token): T the sequence, D the mean
-/// length of the document that a token lies in, where attention stays within documents.
-[[nodiscard]] constexpr std::string_view mfu_formula(bool documents) {
+/// length of the document that a token lies in, where attention stays within documents; K the keys
+/// that a query of sparse attention attends to, whose indexer counts too.
+[[nodiscard]] constexpr std::string_view mfu_formula(bool documents, bool sparse) {
+  if (sparse) return "6N+12LhK+indexer";
   return documents ? "6N+12LhD" : "6N+12LhT";
 }
 
@@ -41,7 +43,8 @@ template <class Module>
 [[nodiscard]] Json time_json(const Prediction& costs);
 /// fits_probability; null where a limit on memory was given instead.
 [[nodiscard]] Json probability_json(const Prediction& costs);
-[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents);
+[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents,
+                                   bool sparse);
 
 [[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
                                                   const std::string& pointer);

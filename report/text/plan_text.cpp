@@ -292,12 +292,13 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
             : "no: too many microbatches; the step is that of the closed form",
         "simulated  ", style);
   }
-  out += folded(fmt::format("{} = {} TFLOP/s per GPU ({}) of {} "
-                            "(dense {})",
-                            painted(percent(p.mfu), Paint::bold, style),
-                            teraflops(p.model_flops_per_gpu), flops_formula(request.job),
-                            teraflops(peak), name_of(request.job.precision.compute)),
-                "MFU        ", style);
+  out += folded(
+      fmt::format("{} = {} TFLOP/s per GPU ({}) of {} "
+                  "(dense {})",
+                  painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
+                  flops_formula(request.model, request.job), teraflops(peak),
+                  name_of(request.job.precision.compute)),
+      "MFU        ", style);
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);
   if (!money.empty()) out += folded(money, "training   ", style);
