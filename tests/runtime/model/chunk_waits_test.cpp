@@ -11,7 +11,7 @@ namespace echelon {
 namespace {
 
 /// Notes what is copied to the host, within which parts of a pass.
-class NotingKernels final : public CpuKernels<double> {
+class PartNotingKernels final : public CpuKernels<double> {
  public:
   [[nodiscard]] const std::string& notes() const { return notes_; }
   void start(Within part) override {
@@ -39,8 +39,8 @@ std::string notes_of_forward(int ep, Communicator& among) {
   run.chunks = 3;
   ChunkSpec spec = chunk_spec(run, 1, 0);
   spec.ep = ep;
-  spec.ep_rank = among.rank();
-  NotingKernels kernels;
+  spec.ep_rank = ep > 1 ? among.rank() : 0;
+  PartNotingKernels kernels;
   TimedCommunicator experts(among, kernels, Within::ep_comm);
   const Chunk<double> chunk(kernels, spec, nullptr, nullptr, nullptr, ep > 1 ? &experts : nullptr);
   std::vector<std::vector<double>> weights;
