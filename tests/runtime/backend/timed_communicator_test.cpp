@@ -48,7 +48,7 @@ class NotingCommunicator final : public Communicator {
   void all_reduce(void*, std::int64_t, Element, Reduction) override { on_.note("call"); }
   void reduce_scatter(const void*, void*, std::int64_t, Element) override {}
   void all_gather(const void*, void*, std::int64_t, Element) override {}
-  void all_to_all(const void*, std::span<const std::int64_t>, void*, std::span<const std::int64_t>,
+  void all_to_all(const void*, const ExchangeParts&, void*, const ExchangeParts&,
                   Element) override {}
   void broadcast(void*, std::int64_t, Element, int) override {}
   void send(const void*, std::int64_t, Element, int) override {}
