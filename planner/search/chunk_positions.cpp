@@ -6,13 +6,11 @@ namespace echelon {
 
 ChunkPositions::ChunkPositions(const CostModel& cost_model, const ParallelPlan& plan)
     : cost_model_(cost_model),
+      pp_(plan.pp),
+      vpp_(plan.vpp),
       interleaves_kinds_(plan.vpp > 1 && !cost_model.one_kind()),
       all_layers_(cost_model.model().layers) {
-  chunks_.pp = plan.pp;
-  chunks_.vpp = plan.vpp;
-  if (!interleaves_kinds_) return;
-  chunks_.layers_per_stage.assign(index(plan.pp), 0);
-  find_period();
+  if (interleaves_kinds_) find_period();
 }
 
 /// The shortest lead and period that give every layer its kind.
@@ -30,11 +28,6 @@ void ChunkPositions::find_period() {
   }
 }
 
-int ChunkPositions::chunk_size(int rank, int count, int chunk) {
-  chunks_.layers_per_stage[index(rank)] = count;
-  return layers_in_chunk(chunks_, rank, chunk);
-}
-
 int ChunkPositions::position(const Key& key, int moe) {
   const auto [at, is_new] = known_.try_emplace(key, static_cast<int>(keys_.size()));
   if (is_new) {
@@ -49,10 +42,10 @@ int ChunkPositions::position(const Key& key, int moe) {
 /// of all ranks, `layers` those before `chunk`, `larger` the ranks with a larger chunk before it.
 void ChunkPositions::add_starts(int chunk, int larger, int layers, int smaller, Key& key,
                                 std::vector<int>& out) {
-  const int chunks = chunks_.vpp;
+  const int chunks = vpp_;
   const int left = all_layers_ + 1 - layers;
   if (left < (chunks - chunk) * (smaller + larger)) return;
-  if (left > (chunks - chunk) * (smaller + chunks_.pp)) return;
+  if (left > (chunks - chunk) * (smaller + pp_)) return;
   key[index(1 + chunk)] = key[index(chunks + chunk)] = phase_of(layers);
   if (chunk == chunks - 1) return out.push_back(position(key, 0));
   if (period_ == 1 && layers >= lead_) {  // so do all later chunks
@@ -61,7 +54,7 @@ void ChunkPositions::add_starts(int chunk, int larger, int layers, int smaller, 
     }
     return out.push_back(position(key, 0));
   }
-  for (int more = larger; more <= chunks_.pp; ++more) {
+  for (int more = larger; more <= pp_; ++more) {
     add_starts(chunk + 1, more, layers + smaller + more, smaller, key, out);
   }
 }
@@ -70,10 +63,10 @@ const std::vector<int>& ChunkPositions::starts() {
   std::vector<int>& out = starts_;
   if (!out.empty()) return out;
   if (!interleaves_kinds_) return out = {0};
-  Key key(index(2 * chunks_.vpp), 0);  // chunk 0 of the first rank begins where the model does
-  for (int smaller = 0; smaller * chunks_.vpp <= all_layers_ + 1; ++smaller) {
+  Key key(index(2 * vpp_), 0);  // chunk 0 of the first rank begins where the model does
+  for (int smaller = 0; smaller * vpp_ <= all_layers_ + 1; ++smaller) {
     // Chunk 0 of no rank is larger.
-    if (all_layers_ + 1 > smaller * chunks_.vpp + (chunks_.vpp - 1) * chunks_.pp) continue;
+    if (all_layers_ + 1 > smaller * vpp_ + (vpp_ - 1) * pp_) continue;
     add_starts(1, 0, smaller, smaller, key, out);
   }
   std::sort(out.begin(), out.end());
@@ -86,7 +79,7 @@ int ChunkPositions::after(int position_before, int rank, int count) {
   Key key = keys_[index(position_before)];
   int moe = moe_[index(position_before)];
   key.front() += count;
-  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+  for (int chunk = 0; chunk < vpp_; ++chunk) {
     int& phase = key[index(1 + chunk)];
     const int end = std::min(all_layers_, phase + chunk_size(rank, count, chunk));
     moe += cost_model_.moe_before(end) - cost_model_.moe_before(phase);
@@ -99,8 +92,8 @@ bool ChunkPositions::complete(int position) const {
   if (layers(position) != all_layers_) return false;
   if (!interleaves_kinds_) return true;
   const Key& key = keys_[index(position)];
-  for (int chunk = 1; chunk < chunks_.vpp; ++chunk) {
-    if (key[index(chunk)] != key[index(chunks_.vpp + chunk)]) return false;
+  for (int chunk = 1; chunk < vpp_; ++chunk) {
+    if (key[index(chunk)] != key[index(vpp_ + chunk)]) return false;
   }
   return true;
 }
@@ -114,7 +107,7 @@ std::vector<int> ChunkPositions::begins(int position) const {
 LayerCounts ChunkPositions::first_layers(int position, int rank, int count, int first) {
   int moe = 0;
   int left = first;
-  const int chunks = interleaves_kinds_ ? chunks_.vpp : 1;
+  const int chunks = interleaves_kinds_ ? vpp_ : 1;
   for (int chunk = 0; chunk < chunks && left > 0; ++chunk) {
     const int begin = interleaves_kinds_ ? keys_[index(position)][index(1 + chunk)] : position;
     const int size = interleaves_kinds_ ? chunk_size(rank, count, chunk) : count;
@@ -130,7 +123,7 @@ std::span<const int> ChunkPositions::moe_before(int position, int rank, int coun
     return cost_model_.moe_before().subspan(index(position), index(count) + 1);
   }
   moe_before_.assign(1, 0);
-  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+  for (int chunk = 0; chunk < vpp_; ++chunk) {
     const int begin = keys_[index(position)][index(1 + chunk)];
     const int size = chunk_size(rank, count, chunk);
     for (int layer = begin; layer < begin + size; ++layer) {
@@ -140,6 +133,18 @@ std::span<const int> ChunkPositions::moe_before(int position, int rank, int coun
     }
   }
   return moe_before_;
+}
+
+ChunkPositions::Range ChunkPositions::moe_range(int position_before, int rank, int count) {
+  if (!interleaves_kinds_) {
+    const int moe =
+        cost_model_.moe_before(position_before + count) - cost_model_.moe_before(position_before);
+    return {moe, moe};
+  }
+  const Range anywhere = moe_range(rank, count);
+  const int moe = cost_model_.moe_before(all_layers_) - moe_[index(position_before)];
+  const int dense = all_layers_ - layers(position_before) - moe;
+  return {std::max(anywhere.least, count - dense), std::min(anywhere.most, moe)};
 }
 
 ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
@@ -155,12 +160,12 @@ ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
     }
   }
   // Only the last rank's chunks are of other sizes.
-  std::vector<std::optional<Range>>& known = ranges_[rank + 1 == chunks_.pp ? 1 : 0];
+  std::vector<std::optional<Range>>& known = ranges_[rank + 1 == pp_ ? 1 : 0];
   known.resize(index(all_layers_) + 1);
   std::optional<Range>& range = known[index(count)];
   if (range) return *range;
   Range all;
-  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+  for (int chunk = 0; chunk < vpp_; ++chunk) {
     const Range& part = windows_[index(chunk_size(rank, count, chunk))];
     all = {all.least + part.least, all.most + part.most};
   }

@@ -52,11 +52,14 @@ class ChunkPositions {
   [[nodiscard]] LayerCounts first_layers(int position, int rank, int count, int first);
   /// MoE layers among the first i of those of `rank`, chunk after chunk, for i = 0 .. `count`.
   [[nodiscard]] std::span<const int> moe_before(int position, int rank, int count);
-  /// Fewest and most MoE layers among `count` of `rank`, wherever its chunks begin.
+  /// Fewest and most MoE layers among some.
   struct Range {
     int least = 0, most = 0;
   };
+  /// Among `count` of `rank`, wherever its chunks begin.
   [[nodiscard]] Range moe_range(int rank, int count);
+  /// … where it begins at `position`; the number itself where a position is one of layers.
+  [[nodiscard]] Range moe_range(int position, int rank, int count);
 
  private:
   using Key = std::vector<int>;  ///< layers; phase of each chunk; phases it began with
@@ -65,13 +68,15 @@ class ChunkPositions {
   [[nodiscard]] int phase_of(int layer) const {
     return layer < lead_ ? layer : lead_ + (layer - lead_) % period_;
   }
-  [[nodiscard]] int chunk_size(int rank, int count, int chunk);
+  [[nodiscard]] int chunk_size(int rank, int count, int chunk) const {
+    return layers_in_chunk(count, vpp_, rank + 1 == pp_, chunk);
+  }
   void find_period();
   void add_starts(int chunk, int larger, int layers, int smaller, Key& key, std::vector<int>& out);
   int position(const Key& key, int moe);
 
   const CostModel& cost_model_;
-  ParallelPlan chunks_;  ///< pp and vpp of the plan; whose layers_per_stage are filled in to ask
+  int pp_, vpp_;
   bool interleaves_kinds_ = false;
   int all_layers_;
   int lead_ = 0, period_ = 1;

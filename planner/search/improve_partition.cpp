@@ -5,21 +5,23 @@
 #include "core/base/expects.hpp"
 #include "planner/search/bounds.hpp"
 #include "planner/search/enumerate.hpp"
+#include "planner/search/layer_partitioner.hpp"
 #include "planner/search/offload_fraction.hpp"
 #include "planner/search/partition.hpp"
 
 namespace echelon {
 namespace {
 
-/// The best partition under one policy that reserves at most `limit`, accepted. Returns the limit
-/// below it at which another one matters.
+/// The best partition under the policy of the point that reserves at most `limit`, accepted.
+/// Returns the limit below it at which another one matters. `partitioner` of the plan in `work`.
 std::optional<Bytes> accept_best(const SearchContext& context, const PendingPartition& open,
-                                 SearchPoint point, Bytes limit, Findings& found, Priced& work) {
+                                 SearchPoint point, Bytes limit, LayerPartitioner& partitioner,
+                                 Findings& found, Priced& work) {
   EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
   found.count_partitioned();
+  partitioner.set_limits(limit, found.pool.bound_of(point, open.weight));
   std::optional<LayerPartition> partition = best_partition(
-      context.cost_model, work.plan, *open.costs, limit, found.pool.bound_of(point, open.weight),
-      point.recompute.kind == Recompute::full && context.all_or_none(point.pp));
+      partitioner, point.recompute.kind == Recompute::full && context.all_or_none(point.pp));
   if (!partition) return std::nullopt;
   apply_partition(*partition, work.plan);
   point.recompute_layers =
@@ -38,6 +40,11 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
                        Priced& work) {
   SearchPoint point = open.point;
   point.recompute_layers = 0;
+  const auto fill = [&] {
+    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
+  };
+  fill();
+  LayerPartitioner partitioner(context.cost_model, work.plan, *open.costs);
   for (const double fraction : offload_fractions(context, open.point)) {
     point.offload_optimizer = fraction;
     // The step rises with the fraction.
@@ -47,10 +54,17 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
                             open.weight)) {
       return;
     }
+    point.recompute = Recompute::none;
+    fill();
+    partitioner.follow_policy();
+    partitioner.set_limits(context.usable, found.pool.bound_of(point, open.weight));
+    if (!any_partition_may_win(partitioner)) return;
     for (const RecomputePolicy& recompute : context.recomputes(point)) {
       point.recompute = recompute;
+      fill();  // for the partitioner
+      partitioner.follow_policy();
       std::optional<Bytes> limit = context.usable;
-      while (limit) limit = accept_best(context, open, point, *limit, found, work);
+      while (limit) limit = accept_best(context, open, point, *limit, partitioner, found, work);
     }
   }
 }

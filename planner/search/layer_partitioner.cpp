@@ -53,188 +53,39 @@ std::size_t LayerPartitioner::price(const Stage& stage) {
   return prices_.size() - 1;
 }
 
-StageOption LayerPartitioner::option(int stage_index, int position, int layers) {
-  auto& known = options_[static_cast<std::size_t>(stage_index)];
+const StageOption& LayerPartitioner::option(const Stage& stage) {
+  std::vector<StageOption>& known = options_[static_cast<std::size_t>(stage.index)];
+  for (const StageOption& each : known) {
+    if (each.stage.layers == stage.layers && each.stage.recomputed == stage.recomputed) return each;
+  }
+  known.push_back({stage, model_.reserved(model_.memory(stage)), price(stage)});
+  return known.back();
+}
+
+StageStep LayerPartitioner::step_of(int stage_index, int position, int layers) {
   const auto first = [&](int held) {
     return positions_.first_layers(position, stage_index, layers, held);
   };
-  StageOption made{.stage = {.index = stage_index, .layers = first(layers)}};
-  Stage& stage = made.stage;
-  if (places_matter_) stage.begins = positions_.begins(position);
-  const bool counted = uniform_.has_value();
-  if (counted) stage.recomputed = first(std::min(*uniform_, layers));
-  const bool alike = one_kind_ || counted || plan_.recompute == Recompute::none ||
-                     plan_.recompute == Recompute::selective;
-  if (alike) {
-    for (const StageOption& each : known) {
-      if (each.stage.layers == stage.layers && each.stage.begins == stage.begins &&
-          (!counted || each.stage.recomputed == stage.recomputed)) {
-        return each;
-      }
-    }
-  }
-  if (counted) {
-    made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
-  } else {
-    made.feasible =
+  Stage stage{.index = stage_index, .layers = first(layers)};
+  const bool chosen = plan_.recompute == Recompute::full || plan_.recompute == Recompute::mixed;
+  if (chosen && !uniform_) {
+    const bool feasible =
         choose_recompute(model_, plan_.recompute,
                          positions_.moe_before(position, stage_index, layers), usable_, stage);
+    return {.feasible = feasible, .price = feasible ? price(stage) : 0};
   }
-  if (made.feasible) made.price = price(stage);
-  if (alike) known.push_back(made);
-  return made;
+  if (uniform_)
+    stage.recomputed = first(std::min(*uniform_, layers));
+  else if (plan_.recompute == Recompute::selective)
+    stage.selective = stage.layers;
+  const StageOption& known = option(stage);
+  return {.feasible = known.reserved <= usable_, .price = known.price};
 }
 
-const StageStep& LayerPartitioner::row(int stage, int position, int layers) {
-  if (row_.empty()) row_first_ = layers;  // the first one asked for
-  while (row_first_ + static_cast<int>(row_.size()) <= layers) {
-    const int held = row_first_ + static_cast<int>(row_.size());
-    StageStep made{option(stage, position, held)};
-    if (made.option.feasible) made.after = positions_.after(position, stage, held);
-    row_.push_back(made);
-  }
-  return row_[static_cast<std::size_t>(layers - row_first_)];
-}
-
-void LayerPartitioner::find_times() {
-  if (ends_.layer > Seconds{}) return;
-  const bool selective = plan_.recompute == Recompute::selective;
-  ends_ = layer_and_ends(model_, plan_.pp, count(0, 1), selective);
-  if (plan_.pp == 1) ends_.head = Seconds{};  // in ends_.embedding
-  layer_ = layer_times(cost_model_, model_, plan_.pp, selective);
-  // Short unless it runs on the host.
-  if (plan_.offload_optimizer > 0) {
-    least_update_ = std::max(Seconds{}, least_update(cost_model_, model_, plan_)) * (1 - kRounding);
-  }
-  const double chunks = plan_.vpp;
-  const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
-  least_slope_ = zero_bubble ? 1.0 / 3 : 1 / chunks;  // costmodel/time/pipeline.cpp
-  most_slope_ = zero_bubble ? 2.0 / 3 : 1 / chunks;
-  if (cost_model_.ablated() == AblatedFeature::no_bubble) least_slope_ = most_slope_ = 0;
-}
-
-LowerBound LayerPartitioner::lower_bound(int uniform) {
-  find_times();
-  const FullStage full = fullest_stage(cost_model_, layer_, plan_.pp, plan_.vpp, uniform);
-  const Seconds sum = all_layers() + ends_.embedding + ends_.head + full.recompute;
-  Seconds slowest = std::max(sum / plan_.pp, full.total);
-  if (one_kind_ && plan_.pp > 1)
-    slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-  return {(model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_, slowest};
-}
-
-bool LayerPartitioner::holds_more_than(int layers) {
-  find_times();
-  const std::optional<FullStage> more =
-      full_stage(cost_model_, layer_, plan_.vpp, layers + 1, layers);
-  if (!more) return false;
-  const Seconds slowest = more->total;
-  const Seconds sum = std::max(slowest, all_layers() + ends_.embedding + ends_.head);
-  return (model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_ < bound_;
-}
-
-/// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
-/// recomputed, or all.
-bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full,
-                             std::optional<int> begin) const {
-  const auto fits = [&](LayerCounts whole, LayerCounts selective) {
-    Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
-    if (begin && places_matter_) tried.begins = {*begin};
-    return model_.reserved(model_.memory(tried)) <= usable_;
-  };
-  if (full) return fits(*full, {});
-  switch (plan_.recompute) {
-    case Recompute::none: break;
-    case Recompute::selective: return fits({}, all);
-    case Recompute::full: return fits({}, {}) || fits(all, {});
-    case Recompute::mixed: return fits({}, all) || fits(all, {});
-  }
-  return fits({}, {});
-}
-
-/// Whether chunks of so many layers fit, of whichever kinds they can be. Memory is linear in the
-/// recomputed layers but for the buffer of one, which takes the experts' as soon as there are any.
-bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> uniform) {
-  ChunkPositions::Range range;
-  if (any_mix_) {
-    const int experts = cost_model_.moe_before(layers_);
-    range = {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
-  } else {
-    range = positions_.moe_range(stage, layers);
-  }
-  for (int moe = range.least; moe <= range.most; ++moe) {
-    const LayerCounts all{layers - moe, moe};
-    if (!uniform) {
-      if (holds(stage, all, std::nullopt)) return true;
-      continue;
-    }
-    const int full = std::min(*uniform, layers);
-    const int fewest = std::max(0, full - all.dense);
-    const int most = std::min(full, moe);
-    const auto held = [&](int again) {
-      return holds(stage, all, LayerCounts{full - again, again});
-    };
-    if (held(fewest) || (fewest < most && (held(fewest + 1) || held(most)))) return true;
-  }
-  return false;
-}
-
-/// Whether layers [begin, end) fit on a stage, or some as many of interleaved kinds.
-bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> uniform) {
-  if (mixes_kinds()) return holds_some(stage, end - begin, uniform);
-  std::optional<LayerCounts> full;
-  if (uniform) full = count(begin, begin + std::min(*uniform, end - begin));
-  return holds(stage, count(begin, end), full, begin);
-}
-
-/// Last layer that a stage can hold all layers from `begin` up to, from a guess on: memory grows
-/// with every layer.
-int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform) {
-  int low = begin;         // fits, or holds nothing
-  int high = layers_ + 1;  // does not
-  int tried = guess;
-  for (int step = 1; high - low > 1; step *= 2) {
-    tried = std::clamp(tried, low + 1, high - 1);
-    const bool fits = holds(stage, begin, tried, uniform);
-    (fits ? low : high) = tried;
-    const bool between = low > begin && high <= layers_;
-    tried = between ? low + (high - low) / 2 : fits ? tried + step : tried - step;
-  }
-  return low;
-}
-
-/// Whether all stages together hold all layers if those in the middle hold what the last of them
-/// does: it keeps the fewest microbatches in flight. (Fixed blocks differ in more than that.)
-bool LayerPartitioner::all_may_fit(std::optional<int> uniform) {
-  if (plan_.pp <= 3 || cost_model_.framework().fixed_blocks) return true;
-  const int share = (layers_ + plan_.pp - 3) / (plan_.pp - 2);
-  if (holds(plan_.pp - 2, 0, share, uniform)) return true;
-  const int middle = furthest(plan_.pp - 2, 0, share - 1, uniform);
-  const int rest = layers_ - (plan_.pp - 2) * middle;
-  const int last = furthest(plan_.pp - 1, 0, share, uniform);
-  return last >= rest || last + furthest(0, 0, share, uniform) >= rest;
-}
-
-/// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
-/// same last layer. But for the buffer of the layer being recomputed, which depends on its kind:
-/// for two kinds earlier first layers are tried too.
-bool LayerPartitioner::may_fit(std::optional<int> uniform) {
-  const bool anywhere = one_kind_ || mixes_kinds();
-  if (anywhere && !all_may_fit(uniform)) return false;
-  int held = 0;
-  int most = layers_ / plan_.pp;  // what the stage before could hold: stages alike hold alike
-  most_.assign(static_cast<std::size_t>(plan_.pp), layers_);
-  for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
-    int last = furthest(stage, held, held + most, uniform);
-    most = last - held;
-    if (anywhere && last < layers_ && most < fewest(stage)) return false;
-    if (anywhere && last < layers_) most_[static_cast<std::size_t>(stage)] = most;
-    for (int begin = 0; begin < held && !anywhere && last < layers_; ++begin) {
-      while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
-    }
-    held = last;
-  }
-  return held >= layers_;
+StageStep& LayerPartitioner::row(int stage, int position, int layers) {
+  std::optional<StageStep>& step = row_[static_cast<std::size_t>(layers)];
+  if (!step) step = step_of(stage, position, layers);
+  return *step;
 }
 
 /// Whether a stage is too slow by itself, and with more layers only gets slower.
@@ -249,18 +100,30 @@ bool LayerPartitioner::too_slow(const StagePrice& price) const {
 void LayerPartitioner::extend(int stage, int position, const PartialPartition& state, int index,
                               std::vector<Front>& next) {
   const int left = plan_.pp - 1 - stage;
-  const int behind = layers_ - positions_.layers(position);
-  const int first = left == 0 ? std::max(fewest(stage), behind) : fewest(stage);
+  const LayerCounts rest = behind(position);
+  const int first = left == 0 ? std::max(fewest(stage), rest.total()) : fewest(stage);
   const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
-  const int last = std::min(behind - later, most_[static_cast<std::size_t>(stage)]);
-  for (int layers = first; layers <= last; ++layers) {
-    const auto& [chosen, after] = row(stage, position, layers);
-    if (!chosen.feasible) {
+  const int last = rest.total() - later;
+  const Seconds ahead = least_time(rest) + ends_.head;
+  const Seconds sum = state.sum + ahead + (stage == 0 ? ends_.embedding : Seconds{});
+  const Seconds exposed = std::max(state.latest, least_update_) + state.gather + fixed_;
+  const auto may_win = [&](Seconds stage_total) {
+    const Seconds slowest = std::max({state.slowest, slowest_, stage_total});
+    return (model_.pipeline(sum, slowest) + exposed) * stretch_ * (1 - kRounding) < bound_;
+  };
+  const int still = least_held_[static_cast<std::size_t>(stage)] - positions_.layers(position);
+  for (int layers = std::max(first, still); layers <= last; ++layers) {
+    const ChunkPositions::Range moe = positions_.moe_range(position, stage, layers);
+    if (moe.least > moe.most) continue;  // the chunks cannot begin where they were taken to
+    const TotalRange own = totals(stage, layers, moe);
+    if (!may_win(own.least)) break;  // and more layers take longer
+    if (left > 0 && !may_win((sum - state.sum - own.most) / left)) continue;
+    StageStep& step = row(stage, position, layers);
+    if (!step.feasible) {
       if (positions_.interleaves_kinds()) continue;
       break;  // more layers need more memory, however many are recomputed
     }
-    if (left == 0 && !positions_.complete(after)) continue;
-    const StagePrice& made = prices_[chosen.price];
+    const StagePrice& made = prices_[step.price];
     PartialPartition grown;
     grown.sum = state.sum + made.total;
     grown.slowest = std::max(state.slowest, made.total);
@@ -272,7 +135,11 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
     grown.from = position;
     grown.recomputed = made.stage.recomputed.total();
     grown.selective = made.stage.selective.total();
-    const Seconds least_rest = left > 0 ? rest(after) + ends_.head : Seconds{};
+    const Seconds least_rest =
+        left > 0
+            ? least_time({rest.dense - made.stage.layers.dense, rest.moe - made.stage.layers.moe}) +
+                  ends_.head
+            : Seconds{};
     const Seconds slowest =
         std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
@@ -283,7 +150,9 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
       if (too_slow(made)) break;
       continue;
     }
-    const auto at = static_cast<std::size_t>(after);
+    if (!step.after) step.after = positions_.after(position, stage, layers);
+    if (left == 0 && !positions_.complete(*step.after)) continue;
+    const auto at = static_cast<std::size_t>(*step.after);
     if (next.size() <= at) next.resize(positions_.size());
     insert(next[at], grown);
   }
@@ -309,9 +178,8 @@ LayerPartition LayerPartitioner::trace(int position, int index) const {
 std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform, Seconds slowest) {
   uniform_ = uniform;
   slowest_ = slowest;
-  for (auto& known : options_) known.clear();
-  prices_.clear();
   find_times();
+  find_least_held(uniform);
   PartialPartition start;
   start.latest = -kUnbounded;
   const std::vector<int>& starts = positions_.starts();
@@ -324,7 +192,7 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
     const auto& now = fronts_.back();
     for (std::size_t position = 0; position < now.size(); ++position) {
       const Front& front = now[position];
-      row_.clear();
+      if (!front.empty()) row_.assign(static_cast<std::size_t>(layers_) + 1, std::nullopt);
       for (std::size_t i = 0; i < front.size(); ++i) {
         extend(stage, static_cast<int>(position), front[i], static_cast<int>(i), next);
       }

@@ -26,14 +26,15 @@ struct StagePrice {
 /// One stage holding certain layers.
 struct StageOption {
   Stage stage;
-  bool feasible = false;
+  Bytes reserved;
   std::size_t price = 0;  ///< index into LayerPartitioner::prices_
 };
 
-/// A stage that holds certain layers, and the position behind it.
+/// A stage that holds certain layers from some position on.
 struct StageStep {
-  StageOption option;
-  int after = 0;
+  bool feasible = false;
+  std::size_t price = 0;       ///< index into LayerPartitioner::prices_
+  std::optional<int> after{};  ///< the position behind it, once it was asked for
 };
 
 /// The stages so far, up to some position. One that is no better than another is dropped.
@@ -45,20 +46,18 @@ struct PartialPartition {
   int selective = 0;
 };
 
-/// Least step time of any partition, and least time of its slowest stage.
+/// Least step time of any partition, of all its stages together, and of its slowest stage.
 struct LowerBound {
-  Seconds step, slowest;
+  Seconds step, sum, slowest;
 };
 
 class LayerPartitioner {
  public:
   LayerPartitioner(const CostModel& cost_model, const ParallelPlan& plan,
-                   const ShardingCosts& costs, Bytes usable, std::optional<Seconds> bound)
+                   const ShardingCosts& costs)
       : cost_model_(cost_model),
         plan_(plan),
         model_(cost_model, plan, costs),
-        usable_(usable),
-        bound_(bound.value_or(kUnbounded)),
         layers_(cost_model.model().layers),
         positions_(cost_model, plan),
         options_(static_cast<std::size_t>(plan.pp)) {
@@ -69,13 +68,22 @@ class LayerPartitioner {
     places_matter_ = !one_kind_ && cost_model.framework().fixed_blocks;
   }
 
-  /// After the plan's policy of recomputation has changed.
+  [[nodiscard]] const CostModel& cost_model() const { return cost_model_; }
+  [[nodiscard]] const ParallelPlan& plan() const { return plan_; }
+  /// What a stage may reserve, and what the step has to be below (nothing: any step).
+  void set_limits(Bytes usable, std::optional<Seconds> bound) {
+    usable_ = usable;
+    bound_ = bound.value_or(kUnbounded);
+  }
+  /// After the plan's policy of recomputation, or the offloaded part of its optimizer, has changed.
   void follow_policy() {
     model_.follow_policy();
     ends_ = {};
+    for (auto& known : options_) known.clear();
+    prices_.clear();
   }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
-  /// `slowest`: the least time of the slowest stage, from lower_bound(). After may_fit(uniform).
+  /// `slowest`: the least time of the slowest stage, from lower_bound().
   std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);
   void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
   /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
@@ -83,6 +91,12 @@ class LayerPartitioner {
   /// Least step time of any partition that recomputes `uniform` layers on every stage.
   [[nodiscard]] LowerBound lower_bound(int uniform);
   [[nodiscard]] bool can_win(const LowerBound& lower) const { return lower.step < bound_; }
+  /// False when the first stage makes every partition too slow, whatever memory there is: behind
+  /// its last backward its own reduction and update are all exposed, and what it does not hold
+  /// others do. `lower` from lower_bound(). With `any_recomputation` whatever the first stage
+  /// recomputes, else where no layer is recomputed as a whole, and the stage has to fit. Cheap;
+  /// true is no promise.
+  [[nodiscard]] bool first_stage_may_win(const LowerBound& lower, bool any_recomputation);
   /// False when a stage of more layers, so many of them recomputed, is too slow for the bound.
   [[nodiscard]] bool holds_more_than(int layers);
   /// False when the stages together cannot hold all layers; cheap, and only a necessary condition.
@@ -91,10 +105,11 @@ class LayerPartitioner {
  private:
   using Front = std::vector<PartialPartition>;
 
-  StageOption option(int stage, int position, int layers);
+  const StageOption& option(const Stage& stage);
+  StageStep step_of(int stage, int position, int layers);
   std::size_t price(const Stage& stage);
   /// The options of one stage and position, shared by all states that end there.
-  const StageStep& row(int stage, int position, int layers);
+  StageStep& row(int stage, int position, int layers);
   [[nodiscard]] int fewest(int stage) const {
     return fewest_layers(cost_model_.framework(), plan_.pp, plan_.vpp, stage);
   }
@@ -105,22 +120,38 @@ class LayerPartitioner {
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
   [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
   [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
+  void find_least_held(std::optional<int> uniform);
+  [[nodiscard]] bool all_hold_their_share(std::optional<int> uniform);
   [[nodiscard]] bool all_may_fit(std::optional<int> uniform);
   [[nodiscard]] Seconds step(const PartialPartition& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
-  /// Least time of the layers behind a position, wherever they lie.
-  [[nodiscard]] Seconds rest(int position) const {
+  /// The layers behind a position.
+  [[nodiscard]] LayerCounts behind(int position) const {
     const int moe = cost_model_.moe_before(layers_) - positions_.moe(position);
-    return (layers_ - positions_.layers(position) - moe) * layer_.dense + moe * layer_.moe;
+    return {layers_ - positions_.layers(position) - moe, moe};
   }
+  /// Least time of layers, wherever they lie.
+  [[nodiscard]] Seconds least_time(LayerCounts layers) const {
+    return layers.dense * layer_.dense + layers.moe * layer_.moe;
+  }
+  /// Least time of such layers and the ends that a stage holds.
+  [[nodiscard]] Seconds least_total(int stage, LayerCounts layers) const {
+    return least_time(layers) + (stage == 0 ? ends_.embedding : Seconds{}) +
+           (stage == plan_.pp - 1 ? ends_.head : Seconds{});
+  }
+  /// The least and the most of that for so many layers, some of each kind.
+  struct TotalRange {
+    Seconds least, most;
+  };
+  [[nodiscard]] TotalRange totals(int stage, int layers, ChunkPositions::Range moe) const;
   [[nodiscard]] bool no_better(const PartialPartition& a, const PartialPartition& b) const;
   void insert(Front& front, const PartialPartition& state) const;
   [[nodiscard]] bool too_slow(const StagePrice& price) const;
   /// Least time of all layers, wherever they lie.
   [[nodiscard]] Seconds all_layers() const {
     const int moe = cost_model_.moe_before(layers_);
-    return (layers_ - moe) * layer_.dense + moe * layer_.moe;
+    return least_time({layers_ - moe, moe});
   }
   void find_times();
   void extend(int stage, int position, const PartialPartition& state, int index,
@@ -131,7 +162,7 @@ class LayerPartitioner {
   const ParallelPlan& plan_;
   StageModel model_;
   Bytes usable_;
-  Seconds bound_;
+  Seconds bound_ = kUnbounded;
   Seconds fixed_;
   double stretch_ = 1;
   int layers_;
@@ -140,14 +171,15 @@ class LayerPartitioner {
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
   ChunkPositions positions_;
-  std::vector<std::vector<StageOption>>
-      options_;  ///< per stage, those that the position does not matter for
+  /// Per stage, those that neither the position nor the limits matter for; of the plan's policy, as
+  /// prices_ are.
+  std::vector<std::vector<StageOption>> options_;
   std::vector<StagePrice> prices_;
-  std::vector<StageStep> row_;
-  int row_first_ = 0;  ///< layers of the row's first option
+  std::vector<std::optional<StageStep>> row_;  ///< by layers
+  /// Per stage: layers that it and those before it hold at least, since later ones hold no more.
+  std::vector<int> least_held_;
   Seconds slowest_;
   LayerAndEnds ends_;
-  std::vector<int> most_;  ///< per stage: layers that may fit, from may_fit()
   LayerTimes layer_;
   Seconds least_update_;  ///< least of any stage's after the first one's last backward
   /// Least and most that a second of Σ t adds to the pipeline.

@@ -54,12 +54,18 @@ std::size_t first_enough(std::span<const RecomputePolicy> policies,
 
 }  // namespace
 
+bool any_partition_may_win(LayerPartitioner& partitioner) {
+  const LowerBound lower = partitioner.lower_bound(0);
+  return partitioner.can_win(lower) && partitioner.first_stage_may_win(lower, true);
+}
+
 bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
                        Bytes usable, std::optional<Seconds> bound,
                        std::span<const RecomputePolicy> policies,
                        const LeastRecomputation& needed) {
   const std::span<const RecomputePolicy> enough = policies.subspan(first_enough(policies, needed));
-  LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+  LayerPartitioner partitioner(cost_model, plan, costs);
+  partitioner.set_limits(usable, bound);
   const bool any = std::ranges::any_of(enough, [&](const RecomputePolicy& policy) {
     if (policy.kind == Recompute::none && includes_none(policies.back())) return false;
     set_policy(policy, plan);
@@ -75,7 +81,8 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
                                        std::span<const RecomputePolicy> policies) {
   set_policy(Recompute::full, plan);
   const bool whole = policies.back().kind == Recompute::full;
-  LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
+  LayerPartitioner partitioner(cost_model, plan, costs);
+  partitioner.set_limits(usable, std::nullopt);
   partitioner.allow_any_mix();
   if (partitioner.may_fit(0)) return {};
   for (const RecomputePolicy& policy : policies) {
@@ -101,7 +108,8 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
 
 bool partition_may_fit(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
                        Bytes usable, std::span<const RecomputePolicy> policies) {
-  LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
+  LayerPartitioner partitioner(cost_model, plan, costs);
+  partitioner.set_limits(usable, std::nullopt);
   return std::ranges::any_of(policies, [&](const RecomputePolicy& policy) {
     if (&policy != &policies.back() && includes_none(policies.back())) return false;
     set_policy(policy, plan);
@@ -110,15 +118,19 @@ bool partition_may_fit(const CostModel& cost_model, ParallelPlan& plan, const Sh
   });
 }
 
-std::optional<LayerPartition> best_partition(const CostModel& cost_model, const ParallelPlan& plan,
-                                             const ShardingCosts& costs, Bytes usable,
-                                             std::optional<Seconds> bound, bool every_layer) {
-  LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+std::optional<LayerPartition> best_partition(LayerPartitioner& partitioner, bool every_layer) {
+  const CostModel& cost_model = partitioner.cost_model();
+  const ParallelPlan& plan = partitioner.plan();
   if (every_layer) {
     const int all = (cost_model.model().layers + plan.vpp - 1) / plan.vpp * plan.vpp;
     const LowerBound lower = partitioner.lower_bound(all);
     if (!partitioner.can_win(lower) || !partitioner.may_fit(all)) return std::nullopt;
     return partitioner.solve(all, lower.slowest);
+  }
+  const bool none_whole =
+      plan.recompute == Recompute::none || plan.recompute == Recompute::selective;
+  if (none_whole && !partitioner.first_stage_may_win(partitioner.lower_bound(0), false)) {
+    return std::nullopt;
   }
   const std::optional<int> most = most_that_may_win(cost_model, plan, partitioner);
   if (!most) return std::nullopt;
@@ -141,7 +153,7 @@ std::optional<LayerPartition> best_partition(const CostModel& cost_model, const 
     if (uniform > plan.vpp && !partitioner.holds_more_than(uniform - plan.vpp)) break;
     const LowerBound lower = partitioner.lower_bound(uniform);
     if (!partitioner.can_win(lower)) break;
-    if (!partitioner.may_fit(uniform)) continue;
+    if (!partitioner.first_stage_may_win(lower, true) || !partitioner.may_fit(uniform)) continue;
     if (auto found = partitioner.solve(uniform, lower.slowest)) {
       partitioner.tighten(found->step);
       best = std::move(found);

@@ -11,8 +11,11 @@
 
 namespace echelon {
 
-/// Fastest partition of the layers over the stages of a plan such that every stage fits into
-/// `usable`, or nothing when no partition takes less than `bound`. Each stage recomputes what is
+class LayerPartitioner;  // layer_partitioner.hpp
+
+/// Fastest partition of the layers over the stages of the partitioner's plan such that every stage
+/// fits, or nothing when no partition takes less than the bound: LayerPartitioner::set_limits. Each
+/// stage recomputes what is
 /// fastest for it (`per_stage`), or all stages the same number of layers; with `every_layer` all
 /// that they hold.
 ///
@@ -28,11 +31,12 @@ namespace echelon {
 /// of it; so the difference of two states is bounded as a whole (LayerPartitioner::no_better).
 /// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
-[[nodiscard]] std::optional<LayerPartition> best_partition(const CostModel& cost_model,
-                                                           const ParallelPlan& plan,
-                                                           const ShardingCosts& costs, Bytes usable,
-                                                           std::optional<Seconds> bound,
+[[nodiscard]] std::optional<LayerPartition> best_partition(LayerPartitioner& partitioner,
                                                            bool every_layer = false);
+
+/// False when no partition takes less than the bound, whatever it recomputes and however much
+/// memory there is. Cheap; true is no promise. The partitioner's plan recomputes nothing.
+[[nodiscard]] bool any_partition_may_win(LayerPartitioner& partitioner);
 
 /// What the plans of a point have to recompute at least in order to fit: so many whole layers of
 /// every stage (or all that it holds), or all of them by the selective policy, if there is one.

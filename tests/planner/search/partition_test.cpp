@@ -102,6 +102,29 @@ class AllSplits {
   Seconds best_ = kUnbounded;
 };
 
+std::optional<LayerPartition> partition_of(const CostModel& cost_model, const ParallelPlan& p,
+                                           Bytes usable, std::optional<Seconds> bound) {
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  LayerPartitioner partitioner(cost_model, p, costs);
+  partitioner.set_limits(usable, bound);
+  return best_partition(partitioner);
+}
+
+/// A bound just above the best partition cuts off none as good, nor does one just below it let one
+/// pass.
+void check_bounds(const CostModel& cost_model, const ParallelPlan& p, Bytes usable, Seconds best) {
+  const auto bounded = partition_of(cost_model, p, usable, just_above(best));
+  REQUIRE(bounded);
+  CHECK(bounded->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-12));
+  CHECK_FALSE(partition_of(cost_model, p, usable, best * (1 - 1e-6)));
+  ParallelPlan none = p;
+  none.recompute = Recompute::none;
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  LayerPartitioner partitioner(cost_model, none, costs);
+  partitioner.set_limits({}, just_above(best));
+  CHECK(any_partition_may_win(partitioner));
+}
+
 /// What a search rejects points by lets a partition that was found pass.
 void check_rejections(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p,
                       Bytes usable, const LayerPartition& split) {
@@ -166,8 +189,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     p.recompute = policies[ours ? std::min(3, draw(0, 6)) : draw(0, 2)];
     const double share = 0.1 * draw(-2, 12);
     const Bytes usable{low + (high - low) * share};
-    const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
-                                      usable, std::nullopt);
+    const auto split = partition_of(cost_model, p, usable, std::nullopt);
     const Seconds best = AllSplits(r, cost_model, p, usable).best();
     INFO("case " << i << ": " << r.framework.name << ", " << r.model.layers << " layers, pp " << pp
                  << ", vpp " << vpp << ", " << name_of(p.recompute));
@@ -175,6 +197,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     if (!split) continue;
     ++found;
     CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+    check_bounds(cost_model, p, usable, split->step);
     check_rejections(r, cost_model, p, usable, *split);
     for (std::size_t s = 0; s < split->layers.size(); ++s) {
       if (split->recomputed[s] > 0 && split->selective[s] > 0) ++mixed;
@@ -188,7 +211,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
 
 namespace {
 
-/// Compares best_partition with all partitions of p, with memory between what everything and what
+/// Compares best_partition() with all partitions of p, with memory between what everything and what
 /// nothing recomputed needs, more or less. Returns whether one was found.
 bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
@@ -202,8 +225,7 @@ bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   const double high = cost_model.price(p).memory.peak_reserved.in(kByte);
   p.recompute = policy;
   const Bytes usable{low + (high - low) * share};
-  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
-                                    usable, std::nullopt);
+  const auto split = partition_of(cost_model, p, usable, std::nullopt);
   const Seconds best = AllSplits(r, cost_model, p, usable).best();
   INFO(r.model.layers << " layers, the first " << r.model.moe.first_dense_layers
                       << " dense, then experts in every " << r.model.moe.every << "., pp " << p.pp
@@ -212,6 +234,7 @@ bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   REQUIRE(split.has_value() == (best < Seconds{1e29}));
   if (!split) return false;
   CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+  check_bounds(cost_model, p, usable, split->step);
   check_rejections(r, cost_model, p, usable, *split);
   p.layers_per_stage = split->layers;
   p.recompute_layers = split->recomputed;
@@ -310,7 +333,7 @@ TEST_CASE("the partitioner's step time is the price of the split it returns") {
       if (r.model.heads % tp != 0) continue;
       ParallelPlan p = plan_for(r, tp, pp, Recompute::none);
       const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
-      const auto split = best_partition(cost_model, p, costs, Bytes{1e15}, std::nullopt);
+      const auto split = partition_of(cost_model, p, Bytes{1e15}, std::nullopt);
       REQUIRE(split);
       CHECK(std::accumulate(split->layers.begin(), split->layers.end(), 0) == r.model.layers);
       const Seconds balanced = cost_model.price(p).time.step;
@@ -326,8 +349,7 @@ TEST_CASE("a heavy output head takes layers from the last stage") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::none);
-  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
-                                    Bytes{1e15}, std::nullopt);
+  const auto split = partition_of(cost_model, p, Bytes{1e15}, std::nullopt);
   REQUIRE(split);
   CHECK(split->layers.back() < *std::max_element(split->layers.begin(), split->layers.end()));
 }
@@ -336,8 +358,7 @@ TEST_CASE("a stack that may differ between stages recomputes less on later stage
   PlanRequest r = request_for("13b", "dgx-h100", 8, "echelon");
   const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
-  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
-                                    38_GiB, std::nullopt);
+  const auto split = partition_of(cost_model, p, 38_GiB, std::nullopt);
   REQUIRE(split);
   CHECK(split->recomputed.front() > 0);
   CHECK(split->recomputed.front() > split->recomputed.back());
@@ -348,6 +369,6 @@ TEST_CASE("no split is returned when the bound cannot be beaten or nothing fits"
   const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
-  CHECK_FALSE(best_partition(cost_model, p, costs, r.usable_memory(), 1_ms));
-  CHECK_FALSE(best_partition(cost_model, p, costs, 1_GiB, std::nullopt));
+  CHECK_FALSE(partition_of(cost_model, p, r.usable_memory(), 1_ms));
+  CHECK_FALSE(partition_of(cost_model, p, 1_GiB, std::nullopt));
 }
