@@ -9,11 +9,11 @@
 
 namespace echelon {
 
-/// `model` on `gpus` of dgx-h100 with a batch of 4 Mi tokens and no constraints.
-inline PlanRequest request_for(const char* model, int gpus) {
+/// `model` on `gpus` of a cluster with a batch of 4 Mi tokens and no constraints.
+inline PlanRequest request_for(const char* model, int gpus, const char* cluster = "dgx-h100") {
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},
-                .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
+                .cluster = ClusterTopology::load(cluster, gpus).value(),
                 .framework = find_framework("megatron-core").value(),
                 .calibration = {},
                 .constraints = {}};

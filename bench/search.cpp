@@ -98,8 +98,9 @@ void predictions(benchmark::State& state, const char* model, int gpus) {
   state.SetLabel(fmt::format("{} plans", plans.size()));
 }
 
-void whole_search(benchmark::State& state, const char* model, int gpus) {
-  const PlanRequest r = request_for(model, gpus);
+void whole_search(benchmark::State& state, const char* model, int gpus,
+                  const char* cluster = "dgx-h100") {
+  const PlanRequest r = request_for(model, gpus, cluster);
   SearchOutcome report;
   for (auto _ : state) {
     report = search(r).value();
@@ -124,6 +125,11 @@ BENCHMARK_CAPTURE(whole_search, 175b_1024, "gpt3-175b", 1024)->Unit(benchmark::k
 BENCHMARK_CAPTURE(whole_search, 405b_16384, "405b", 16384)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, mixtral_256, "mixtral-8x7b", 256)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, deepseek_v3_2048, "deepseek-v3", 2048)
+    ->Unit(benchmark::kMillisecond);
+// Layers of two kinds, where most of a search is the partition of the layers.
+BENCHMARK_CAPTURE(whole_search, glm_4_5_1024, "glm-4.5", 1024, "dgx-h200")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, llama4_maverick_512, "llama4-maverick", 512, "dgx-b200")
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

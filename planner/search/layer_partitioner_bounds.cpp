@@ -44,6 +44,7 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
   // Copies to the host make a pass longer where less is recomputed.
   if (plan_.pp == 1 || (any_recomputation && !plan_.offload_modules.empty())) return true;
   const int left = plan_.pp - 1;
+  const LayerCounts all = count(0, layers_);
   const Seconds sum = all_layers() + ends_.embedding + ends_.head;
   const auto may_win = [&](Seconds slowest, Seconds exposed) {
     const Seconds pipeline = model_.pipeline(lower.sum, std::max(lower.slowest, slowest));
@@ -58,7 +59,10 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
       stage.recomputed = held;  // nothing hides more of the reduction
     } else {
       if (plan_.recompute == Recompute::selective) stage.selective = held;
-      if (model_.reserved(model_.memory(stage)) > usable_) return false;
+      if (!holds(0, held, std::nullopt)) return false;
+      if (plan_.pp == 2 && !holds(1, {all.dense - held.dense, all.moe - held.moe}, std::nullopt)) {
+        return false;
+      }
     }
     const StageTimes times = model_.times(stage);
     const Seconds after = model_.reduction(stage, times) + model_.optimizer(stage);

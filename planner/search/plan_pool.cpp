@@ -21,7 +21,8 @@ void lower(std::optional<Seconds>& least, Seconds to) {
 
 /// Total order: equal plans are listed in the same order on every machine.
 auto order_of(const PricedPoint& plan) {
-  return std::tuple(plan.least_expected(), plan.memory, plan.point);
+  return std::tuple<Seconds, Bytes, const SearchPoint&>(plan.least_expected(), plan.memory,
+                                                        plan.point);
 }
 
 std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key) {
