@@ -56,7 +56,10 @@ std::size_t LayerPartitioner::price(const Stage& stage) {
 const StageOption& LayerPartitioner::option(const Stage& stage) {
   std::vector<StageOption>& known = options_[static_cast<std::size_t>(stage.index)];
   for (const StageOption& each : known) {
-    if (each.stage.layers == stage.layers && each.stage.recomputed == stage.recomputed) return each;
+    if (each.stage.layers == stage.layers && each.stage.recomputed == stage.recomputed &&
+        each.stage.begins == stage.begins) {
+      return each;
+    }
   }
   known.push_back({stage, model_.reserved(model_.memory(stage)), price(stage)});
   return known.back();
@@ -67,6 +70,7 @@ StageStep LayerPartitioner::step_of(int stage_index, int position, int layers) {
     return positions_.first_layers(position, stage_index, layers, held);
   };
   Stage stage{.index = stage_index, .layers = first(layers)};
+  if (places_matter_) stage.begins = positions_.begins(position);
   const bool chosen = plan_.recompute == Recompute::full || plan_.recompute == Recompute::mixed;
   if (chosen && !uniform_) {
     const bool feasible =

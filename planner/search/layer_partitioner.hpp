@@ -116,6 +116,7 @@ class LayerPartitioner {
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] bool holds(int stage, LayerCounts all, std::optional<LayerCounts> full,
                            std::optional<int> begin = {}) const;
+  [[nodiscard]] bool may_fit_first(LayerCounts held) const;
   [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
   [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);

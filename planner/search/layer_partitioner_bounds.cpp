@@ -40,11 +40,19 @@ LayerPartitioner::TotalRange LayerPartitioner::totals(int stage, int layers,
   return {std::min(fewest, most), std::max(fewest, most)};
 }
 
+/// Whether the first stage holds these layers, and the second all others if there is no third.
+bool LayerPartitioner::may_fit_first(LayerCounts held) const {
+  if (places_matter_ && mixes_kinds()) return true;  // it depends on where the layers lie
+  if (!holds(0, held, std::nullopt, 0)) return false;
+  const LayerCounts all = count(0, layers_);
+  const LayerCounts rest{all.dense - held.dense, all.moe - held.moe};
+  return plan_.pp != 2 || holds(1, rest, std::nullopt, held.total());
+}
+
 bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_recomputation) {
   // Copies to the host make a pass longer where less is recomputed.
   if (plan_.pp == 1 || (any_recomputation && !plan_.offload_modules.empty())) return true;
   const int left = plan_.pp - 1;
-  const LayerCounts all = count(0, layers_);
   const Seconds sum = all_layers() + ends_.embedding + ends_.head;
   const auto may_win = [&](Seconds slowest, Seconds exposed) {
     const Seconds pipeline = model_.pipeline(lower.sum, std::max(lower.slowest, slowest));
@@ -59,10 +67,7 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
       stage.recomputed = held;  // nothing hides more of the reduction
     } else {
       if (plan_.recompute == Recompute::selective) stage.selective = held;
-      if (!holds(0, held, std::nullopt)) return false;
-      if (plan_.pp == 2 && !holds(1, {all.dense - held.dense, all.moe - held.moe}, std::nullopt)) {
-        return false;
-      }
+      if (!may_fit_first(held)) return false;
     }
     const StageTimes times = model_.times(stage);
     const Seconds after = model_.reduction(stage, times) + model_.optimizer(stage);
@@ -95,9 +100,11 @@ bool LayerPartitioner::holds_more_than(int layers) {
 
 /// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
 /// recomputed, or all.
-bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full) const {
+bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full,
+                             std::optional<int> begin) const {
   const auto fits = [&](LayerCounts whole, LayerCounts selective) {
-    const Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
+    Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
+    if (begin && places_matter_) tried.begins = {*begin};
     return model_.reserved(model_.memory(tried)) <= usable_;
   };
   if (full) return fits(*full, {});
@@ -142,7 +149,7 @@ bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> u
   if (mixes_kinds()) return holds_some(stage, end - begin, uniform);
   std::optional<LayerCounts> full;
   if (uniform) full = count(begin, begin + std::min(*uniform, end - begin));
-  return holds(stage, count(begin, end), full);
+  return holds(stage, count(begin, end), full, begin);
 }
 
 /// Last layer that a stage can hold all layers from `begin` up to, from a guess on: memory grows
