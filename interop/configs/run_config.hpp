@@ -31,15 +31,17 @@ struct RunConfig {
 };
 
 /// One part of a run: a field of the plan, or a member of the rest.
-using ConfigField = std::variant<
-    const PlanField*, int RunConfig::*, std::int64_t RunConfig::*, bool RunConfig::*,
-    std::string RunConfig::*, int ModelSpec::*, bool ModelSpec::*, double ModelSpec::*,
-    Normalization ModelSpec::*, Activation ModelSpec::*, PositionEmbedding ModelSpec::*,
-    std::string ModelSpec::*, int MixtureOfExperts::*, bool MixtureOfExperts::*,
-    double MixtureOfExperts::*, RouterScore MixtureOfExperts::*, int LatentAttention::*,
-    int SparseAttention::*, int GatedDeltaNet::*, int StateSpace::*, bool StateSpace::*,
-    double ModelConstants::*, std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
-    int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
+using ConfigField =
+    std::variant<const PlanField*, int RunConfig::*, std::int64_t RunConfig::*, bool RunConfig::*,
+                 std::string RunConfig::*, int ModelSpec::*, bool ModelSpec::*, double ModelSpec::*,
+                 Normalization ModelSpec::*, Activation ModelSpec::*,
+                 PositionEmbedding ModelSpec::*, std::string ModelSpec::*, int MixtureOfExperts::*,
+                 bool MixtureOfExperts::*, double MixtureOfExperts::*,
+                 RouterScore MixtureOfExperts::*, int LatentAttention::*, int SparseAttention::*,
+                 bool SparseAttention::*, int GatedDeltaNet::*, int StateSpace::*,
+                 bool StateSpace::*, double ModelConstants::*,
+                 std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
+                 int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
 
 /// All fields of a run that are not fields of the plan, with the names that people read.
 struct NamedConfigField {

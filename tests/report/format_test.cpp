@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/model/model_io.hpp"
 #include "report/plan_files.hpp"
 #include "report/text/text.hpp"
 #include "tests/core/plan/one_field_changed.hpp"
@@ -15,6 +16,17 @@ TEST_CASE("numbers are grouped by thousands") {
   CHECK(grouped(999) == "999");
   CHECK(grouped(4194304) == "4,194,304");
   CHECK(grouped(-1000) == "-1,000");
+}
+
+TEST_CASE("the formula behind MFU names what a query attends to") {
+  TrainingJob job;
+  job.sequence = 8192;
+  const ModelSpec full = load_model("deepseek-v3").value();
+  const ModelSpec sparse = load_model("deepseek-v3.2").value();
+  CHECK(flops_formula(full, job) == "6N + 12LhT FLOPs per token");
+  CHECK(flops_formula(sparse, job) == "6N + 12LhK FLOPs per token, K = 2,048, and the indexer's");
+  job.sequence = 1024;
+  CHECK(flops_formula(sparse, job) == "6N + 12LhK FLOPs per token, K = 1,024, and the indexer's");
 }
 
 TEST_CASE("times have three digits and a suitable unit") {
