@@ -101,7 +101,7 @@ bool ChunkPositions::complete(int position) const {
 std::vector<int> ChunkPositions::begins(int position) const {
   if (!interleaves_kinds_) return {position};
   const auto first = keys_[index(position)].begin() + 1;
-  return {first, first + chunks_.vpp};
+  return {first, first + vpp_};
 }
 
 LayerCounts ChunkPositions::first_layers(int position, int rank, int count, int first) {
