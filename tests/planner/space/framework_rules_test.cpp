@@ -517,13 +517,18 @@ TEST_CASE("the layers of a stage are those that the framework deals") {
 
 TEST_CASE("every plan that a search lists is legal for its framework") {
   std::set<std::string> without;
+  std::set<std::string> refused;
   for (const Framework& framework : frameworks()) {
     for (const char* model : {"7b", "gpt2-xl", "mixtral-8x7b"}) {
       PlanRequest r = request_for(model, "dgx-h100", 16, framework.name.c_str());
       r.top = 50;
       const Result<SearchOutcome> report = search(r);
       INFO(framework.name << " " << model);
-      REQUIRE(report.ok());
+      if (!report.ok()) {
+        CHECK(report.error().message().find(framework.name + " has no ") != std::string::npos);
+        refused.insert(framework.name + " " + model);
+        continue;
+      }
       if (report->candidates.empty()) without.insert(framework.name + " " + model);
       for (const Candidate& c : report->candidates) {
         const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, c.plan);
@@ -531,6 +536,7 @@ TEST_CASE("every plan that a search lists is legal for its framework") {
       }
     }
   }
+  CHECK(refused == std::set<std::string>{"megatron-2021 mixtral-8x7b", "nanotron gpt2-xl"});
   // Experts over ranks are what these lack.
   CHECK(without.size() <= 4);
   for (const std::string& each : without) CHECK(each.find("mixtral-8x7b") != std::string::npos);
