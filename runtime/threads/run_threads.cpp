@@ -65,6 +65,7 @@ void RunThreads::add(std::string name, std::function<void()> work, std::optional
   member.rank = rank;
   member.name = std::move(name);
   member.work = std::move(work);
+  member.since = steady_now().in(kSecond);
   member.ready = nullptr;
   member.waiting = nullptr;
 }

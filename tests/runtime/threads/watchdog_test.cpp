@@ -102,6 +102,16 @@ TEST_CASE("every process names the one that works while the others wait") {
           "");
 }
 
+TEST_CASE("a rank that has not begun yet has lasted since it was added") {
+  RunThreads run_threads(Seconds{60});
+  run_threads.add(
+      "rank 0", [] {}, 0);
+  const std::vector<RankProgress> all = run_threads.progress();
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].lasting < Seconds{10});
+  run_threads.run();
+}
+
 TEST_CASE("a rank that nobody waits for is ended by the watchdog") {
   RunThreads run_threads(Seconds{60});
   Watchdog watchdog(run_threads, 0, 1, nullptr, Seconds{0.2});
