@@ -451,8 +451,11 @@ TEST_CASE("an instruction that starts late although it is ready waited for its h
   const Program& program = schedule.programs[0];
   StepTimes times;
   times.spans.resize(program.instructions.size());
+  std::vector<Instruction> in_turn = program.instructions;
+  REQUIRE(in_turn[1].op == Op::zero_gradients);
+  std::swap(in_turn[0], in_turn[1]);  // the load is the last thing that the forward waits for
   Seconds at;
-  for (const Instruction& i : program.instructions) {
+  for (const Instruction& i : in_turn) {
     at += 1_s;  // late
     times.spans[i.id] = {.start = at, .end = at + 2_s};
     at += 2_s;

@@ -258,7 +258,7 @@ TEST_CASE("a missing peer ends the run with the waiting ranks and their operatio
     std::string reported;
   };
   for (const Case& each :
-       {Case{2, 1, 1, GroupRole::tp, "rank 1 compute: step 0 #2 F c0 m0"},
+       {Case{2, 1, 1, GroupRole::tp, "rank 1 compute: step 0 #3 F c0 m0"},
         Case{1, 2, 1, GroupRole::forward, "rank 1 p2p_forward: step 0 #3 recv_f c0 m0"},
         Case{1, 1, 2, GroupRole::dp_reduce, "rank 1 reduce: step 0 #13 reduce c0 u0"},
         Case{1, 1, 2, GroupRole::control, "rank 1 host: step 0 is over on this queue"}}) {
