@@ -180,6 +180,7 @@ LayerPartition LayerPartitioner::trace(int position, int index) const {
 }
 
 std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform, Seconds slowest) {
+  if (uniform != uniform_) forget_options();
   uniform_ = uniform;
   slowest_ = slowest;
   find_times();

@@ -79,8 +79,7 @@ class LayerPartitioner {
   void follow_policy() {
     model_.follow_policy();
     ends_ = {};
-    for (auto& known : options_) known.clear();
-    prices_.clear();
+    forget_options();
   }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
   /// `slowest`: the least time of the slowest stage, from lower_bound().
@@ -154,6 +153,10 @@ class LayerPartitioner {
     const int moe = cost_model_.moe_before(layers_);
     return least_time({layers_ - moe, moe});
   }
+  void forget_options() {
+    for (auto& known : options_) known.clear();
+    prices_.clear();
+  }
   void find_times();
   void extend(int stage, int position, const PartialPartition& state, int index,
               std::vector<Front>& next);
@@ -172,8 +175,8 @@ class LayerPartitioner {
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
   ChunkPositions positions_;
-  /// Per stage, those that neither the position nor the limits matter for; of the plan's policy, as
-  /// prices_ are.
+  /// Per stage, those that neither the position nor the limits matter for; of the plan's policy and
+  /// uniform_, as prices_ are.
   std::vector<std::vector<StageOption>> options_;
   std::vector<StagePrice> prices_;
   std::vector<std::optional<StageStep>> row_;  ///< by layers
