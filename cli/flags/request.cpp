@@ -43,8 +43,12 @@ Result<ModelReading> model_of(const Settings& settings) {
                        "for example: plan --model 7b --gpus 64; `plan models` lists the names");
   }
   const Result<ModelReading> reading = read_model(setting->value);
-  if (!reading) return at(*setting, reading.error());
-  return reading;
+  if (reading) return reading;
+  if (reading.error().kind == Error::Kind::environment) {
+    const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
+    if (!there) return there.error();
+  }
+  return at(*setting, reading.error());
 }
 
 /// "runs of nanotron need 18 % more than predicted, give or take 2 % (measured: ...)".

@@ -19,8 +19,10 @@ namespace {
 
 /// Flags of other programs, which sources and documents name with their own.
 const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  // Megatron-LM
+                                        "cp-comm-type",
                                         "exp-avg-dtype",
                                         "exp-avg-sq-dtype",
+                                        "experimental-attention-variant",
                                         "fp4-format",
                                         "fp8-param-gather",
                                         "fp8-recipe",
