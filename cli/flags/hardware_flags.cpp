@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -93,11 +94,12 @@ Result<Calibration> calibration_of(const Settings& settings, const ClusterTopolo
   return calibration;
 }
 
-}  // namespace
-
+/// Whether `text` is a path, not a name of the catalog.
 bool looks_like_path(std::string_view text) {
   return text.find('/') != std::string_view::npos || text.ends_with(".json");
 }
+
+}  // namespace
 
 Result<std::int64_t> gpus_of(const Settings& settings) {
   const Result<std::optional<std::int64_t>> most = max_gpus_of(settings);

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/flags/settings.hpp"
@@ -27,9 +26,6 @@ struct HardwareModel {
 
 /// --gpus; with --max-gpus the largest legal number that it allows; 0 without both.
 [[nodiscard]] Result<std::int64_t> gpus_of(const Settings& settings);
-
-/// Whether `text` is a path, not a name of the catalog.
-[[nodiscard]] bool looks_like_path(std::string_view text);
 
 inline constexpr const char* kDefaultCluster = "dgx-h100";
 

@@ -232,6 +232,8 @@ struct Framework {
     }
     return false;
   }
+  /// By any.
+  [[nodiscard]] bool offers_cp() const { return cp_ring || cp_all_to_all || cp_all_gather; }
   /// The framework that its calibrations name.
   [[nodiscard]] const std::string& calibration_key() const {
     return calibrated_as.empty() ? name : calibrated_as;

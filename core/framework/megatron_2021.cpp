@@ -37,7 +37,6 @@ constexpr std::array kMegatron2021Defaults = {
                       .recompute = Recompute::full},
 };
 
-bool has_experts(const ModelSpec& m) { return m.moe.experts > 0; }
 constexpr std::string_view kItsLayers = "Megatron-LM v2.6, megatron/model/transformer.py";
 
 constexpr std::array kMegatron2021Rules = {

@@ -377,6 +377,15 @@ std::string precision_setting(const PrecisionRecipe& recipe, const ParallelPlan&
   return options.empty() ? "" : options.substr(1) + ", for " + recipe.name;
 }
 
+std::string offload_setting(const ModelSpec&, const ParallelPlan& p) {
+  if (p.offload_modules.empty()) return {};
+  std::string modules = text_of(p.offload_modules);
+  std::ranges::replace(modules, ',', ' ');
+  const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
+  return "--fine-grained-activation-offloading --offload-modules " + modules +
+         (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
+}
+
 constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{.kind = RemarkKind::needs,
                .source = "Megatron-LM d98e8a64, megatron/training/arguments.py; "
@@ -516,18 +525,7 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "--recompute-granularity selective --recompute-modules " + modules;
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
-    RemarkRule{RemarkKind::needs,
-               [](const ModelSpec&, const ParallelPlan& p)
-                   -> std::
-                       string {
-                         if (p.offload_modules.empty()) return {};
-                         std::string modules = text_of(p.offload_modules);
-                         std::ranges::replace(modules, ',', ' ');
-                         const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
-                         return "--fine-grained-activation-offloading --offload-modules " +
-                                modules +
-                                (whole ? " --fine-grained-offloading-max-inflight-offloads 1" : "");
-                       },
+    RemarkRule{RemarkKind::needs, offload_setting,
                "Megatron-LM d98e8a64, "
                "docs/user-guide/features/fine_grained_activation_offloading.md"},
     RemarkRule{RemarkKind::warns, offload_without_effect,

@@ -6,6 +6,7 @@
 
 namespace echelon {
 
+inline bool has_experts(const ModelSpec& m) { return m.moe.experts > 0; }
 /// State spaces (Mamba-2), and layers of one part each, which come with them.
 inline bool has_state_spaces(const ModelSpec& m) {
   return m.ssm.layers > 0 || m.mlp_only_layers > 0;
@@ -20,8 +21,8 @@ inline bool has_shared_experts(const ModelSpec& m) { return m.moe.shared_ffn_hid
 inline bool has_gated_shared_experts(const ModelSpec& m) { return m.moe.shared_expert_gate; }
 /// A router that is no softmax over all experts.
 inline bool has_other_router(const ModelSpec& m) {
-  return m.moe.experts > 0 && (m.moe.router_score == RouterScore::sigmoid || m.moe.router_bias ||
-                               m.moe.router_groups > 1 || m.moe.router_scaling != 1);
+  return has_experts(m) && (m.moe.router_score == RouterScore::sigmoid || m.moe.router_bias ||
+                            m.moe.router_groups > 1 || m.moe.router_scaling != 1);
 }
 inline bool has_other_positions(const ModelSpec& m) {
   return m.position != PositionEmbedding::rope;

@@ -11,6 +11,8 @@ namespace echelon {
 
 namespace {
 
+constexpr double kMostScaling = 1000;
+
 /// A number that may be null or missing.
 int number_or(JsonReader& reader, std::string_view key, int otherwise) {
   const Json* value = reader.member(key);
@@ -109,8 +111,14 @@ void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeight
   }
   moe.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
   moe.router_normalized = reader.boolean_or("norm_topk_prob", usual.normalized);
-  constexpr double kMostScaling = 1000;
   moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, usual.scaling);
+}
+
+void set_corrected_router(JsonReader& reader, MixtureOfExperts& moe, std::string_view scaling,
+                          double usual) {
+  moe.router_score = RouterScore::sigmoid;
+  moe.router_bias = true;
+  moe.router_scaling = reader.number_or(scaling, 0, kMostScaling, usual);
 }
 
 void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
@@ -128,6 +136,16 @@ void set_shared_experts(JsonReader& reader, std::string_view key, MixtureOfExper
     return;
   }
   moe.shared_ffn_hidden = small(count * width);
+}
+
+void set_dense_layers(JsonReader& reader, ModelSpec& model, std::string_view key,
+                      std::int64_t usual) {
+  const std::int64_t dense = reader.integer_or(key, 0, kMaxLayers, usual);
+  std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
+  for (std::int64_t i = dense; i < model.layers; ++i) {
+    has_experts[static_cast<std::size_t>(i)] = true;
+  }
+  set_pattern(reader, key, model, has_experts);
 }
 
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
@@ -151,12 +169,12 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
   set_pattern(reader, no_layer ? "moe_layer_freq" : "first_k_dense_replace", model, has_experts);
 }
 
-void read_deepseek(JsonReader& reader, ModelSpec& model, const DeepseekDefaults& otherwise) {
+void read_latent_block(JsonReader& reader, ModelSpec& model, const LatentDefaults& otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
   model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", otherwise.tied_embeddings);
   read_norm_epsilon(reader, model, "rms_norm_eps", otherwise.norm_epsilon);
   read_rope(reader, model);
   read_attention_bias(reader, model);
@@ -164,9 +182,13 @@ void read_deepseek(JsonReader& reader, ModelSpec& model, const DeepseekDefaults&
   if (!reader.boolean_or("rope_interleave", true)) {
     add_arithmetic(model, "rotated pairs that are half a head apart in latent attention");
   }
-  // The groups say which experts a token reaches. The others are written by transformers 5 and
-  // follow from the rest.
-  reader.ignore({"topk_method", "head_dim", "qk_head_dim"});
+  // Written by transformers 5; they follow from the rest.
+  reader.ignore({"head_dim", "qk_head_dim"});
+}
+
+void read_deepseek(JsonReader& reader, ModelSpec& model, const DeepseekDefaults& otherwise) {
+  read_latent_block(reader, model, {.norm_epsilon = otherwise.norm_epsilon});
+  reader.ignore({"topk_method"});  // the groups say which experts a token reaches
   const Json* experts = reader.member("n_routed_experts");
   const bool none = experts != nullptr && experts->is_null();
   const bool all_dense = !reader.has("mlp_layer_types") && reader.has("first_k_dense_replace") &&

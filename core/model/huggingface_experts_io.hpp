@@ -28,6 +28,11 @@ struct RouterWeights {
 };
 void read_router_weights(JsonReader& reader, MixtureOfExperts& moe, RouterWeights usual);
 
+/// DeepSeek-V3's router: sigmoid scores, corrected by e_score_correction_bias; `scaling` names the
+/// factor of the weights.
+void set_corrected_router(JsonReader& reader, MixtureOfExperts& moe, std::string_view scaling,
+                          double usual);
+
 /// Groups of experts that limit a token's choice; `otherwise`: those of the configuration class.
 struct RouterGroups {
   int groups = 1;
@@ -38,11 +43,21 @@ void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups 
 /// Sets the width of `count` shared experts; `key` counts them in the file.
 void set_shared_experts(JsonReader& reader, std::string_view key, MixtureOfExperts& moe,
                         std::int64_t count, std::int64_t width);
+/// All layers have experts but the first ones, which `key` counts.
+void set_dense_layers(JsonReader& reader, ModelSpec& model, std::string_view key,
+                      std::int64_t usual);
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
 /// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise);
 /// Widths of latent attention, by the keys of DeepSeek's files.
 void read_latent_attention(JsonReader& reader, ModelSpec& model);
+/// Defaults of the configuration class of a family with latent attention.
+struct LatentDefaults {
+  bool tied_embeddings = false;
+  double norm_epsilon = 1e-6;
+};
+/// A model with latent attention and dense layers.
+void read_latent_block(JsonReader& reader, ModelSpec& model, const LatentDefaults& otherwise);
 /// The list of MLPs in files that transformers 5 wrote. False if there is none.
 bool read_mlp_kinds(JsonReader& reader, ModelSpec& model);
 /// Defaults of the configuration class of a family with DeepSeek's block.

@@ -109,22 +109,14 @@ void read_kimi_experts(JsonReader& reader, ModelSpec& model) {
   moe.router_group_topk = moe.router_groups > 1 ? topk : 1;
   const std::string score = reader.string_or("moe_router_activation_func", "sigmoid");
   if (score != "sigmoid") reader.fail("moe_router_activation_func", "'" + score + "'", "sigmoid");
-  moe.router_score = RouterScore::sigmoid;
-  moe.router_bias = true;  // e_score_correction_bias
+  set_corrected_router(reader, moe, "routed_scaling_factor", 2.446);
   moe.router_normalized = reader.boolean_or("moe_renormalize", true);
-  constexpr double kMostScaling = 1000;
-  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 2.446);
   if (read_mlp_kinds(reader, model)) return;
   if (reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1) != 1) {
     reader.fail("moe_layer_freq", "experts in some of the layers behind the dense ones",
                 "1: experts in each of them");
   }
-  const std::int64_t dense = reader.integer_or("first_k_dense_replace", 0, kMaxLayers, 1);
-  std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
-  for (std::int64_t i = dense; i < model.layers; ++i) {
-    has_experts[static_cast<std::size_t>(i)] = true;
-  }
-  set_pattern(reader, "first_k_dense_replace", model, has_experts);
+  set_dense_layers(reader, model, "first_k_dense_replace", 1);
 }
 
 }  // namespace
@@ -148,8 +140,7 @@ void read_kimi_linear(JsonReader& reader, ModelSpec& model) {
   read_layers(reader, model);
   read_kimi_experts(reader, model);
   // Of rotary positions, which no layer has; and what follows from the rest.
-  reader.ignore({"rope_theta", "rope_scaling", "num_key_value_heads", "head_dim", "qk_head_dim",
-                 "use_grouped_topk"});
+  reader.ignore({"rope_theta", "rope_scaling", "head_dim", "qk_head_dim", "use_grouped_topk"});
 }
 
 }  // namespace echelon

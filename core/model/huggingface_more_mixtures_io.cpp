@@ -77,11 +77,8 @@ void read_dots1(JsonReader& reader, ModelSpec& model) {
   read_deepseek_experts(reader, model, {});
   MixtureOfExperts& moe = model.moe;
   // Files have "noaux_tc" for its scoring_func; the code knows the sigmoid only.
-  moe.router_score = RouterScore::sigmoid;
+  set_corrected_router(reader, moe, "routed_scaling_factor", 1);
   moe.router_normalized = reader.boolean_or("norm_topk_prob", false);
-  constexpr double kMostScaling = 1000;
-  moe.router_scaling = reader.number_or("routed_scaling_factor", 0, kMostScaling, 1);
-  moe.router_bias = true;
   reader.ignore({"scoring_func", "use_sliding_window"});
   constexpr int kClassDefault = 4096;
   const std::int64_t full = reader.integer_or("max_window_layers", 0, kMaxLayers, 62);

@@ -3,8 +3,6 @@
 #include "core/model/huggingface_recent_mixtures_io.hpp"
 
 #include <algorithm>
-#include <string_view>
-#include <vector>
 
 #include "core/model/huggingface_experts_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -14,32 +12,12 @@ namespace echelon {
 
 namespace {
 
-/// DeepSeek-V3's router: sigmoid scores, corrected by e_score_correction_bias, normalized.
-void set_corrected_router(JsonReader& reader, MixtureOfExperts& moe, std::string_view scaling,
-                          double usual) {
-  constexpr double kMostScaling = 1000;
-  moe.router_score = RouterScore::sigmoid;
-  moe.router_bias = true;
-  moe.router_scaling = reader.number_or(scaling, 0, kMostScaling, usual);
-}
-
 void read_expert_shapes(JsonReader& reader, MixtureOfExperts& moe) {
   moe.experts = small(reader.integer("num_experts", 1, kMaxExperts));
   moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
   set_shared_experts(reader, "num_shared_experts", moe,
                      reader.integer("num_shared_experts", 0, kMaxExperts), moe.expert_ffn_hidden);
-}
-
-/// All layers have experts from the one that `key` counts on.
-void set_first_layers(JsonReader& reader, ModelSpec& model, std::string_view key,
-                      std::int64_t usual) {
-  const std::int64_t dense = reader.integer_or(key, 0, kMaxLayers, usual);
-  std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
-  for (std::int64_t i = dense; i < model.layers; ++i) {
-    has_experts[static_cast<std::size_t>(i)] = true;
-  }
-  set_pattern(reader, key, model, has_experts);
 }
 
 }  // namespace
@@ -60,7 +38,7 @@ void read_solar_open(JsonReader& reader, ModelSpec& model) {
   read_router_groups(reader, moe, {});
   set_corrected_router(reader, moe, "routed_scaling_factor", 1);
   moe.router_normalized = reader.boolean_or("norm_topk_prob", true);
-  set_first_layers(reader, model, "first_k_dense_replace", 0);
+  set_dense_layers(reader, model, "first_k_dense_replace", 0);
   model.ffn_hidden =
       small(reader.integer_or("intermediate_size", 1, kMaxFfn, moe.expert_ffn_hidden));
 }
@@ -74,7 +52,7 @@ void read_hy_v3(JsonReader& reader, ModelSpec& model) {
   model.qk_norm = true;
   read_expert_shapes(reader, model.moe);
   set_corrected_router(reader, model.moe, "router_scaling_factor", 2.826);
-  if (!read_mlp_kinds(reader, model)) set_first_layers(reader, model, "first_k_dense_replace", 1);
+  if (!read_mlp_kinds(reader, model)) set_dense_layers(reader, model, "first_k_dense_replace", 1);
   reader.ignore({"enable_moe_fp32_combine"});
 }
 
@@ -87,7 +65,7 @@ void read_exaone_moe(JsonReader& reader, ModelSpec& model) {
   read_router_groups(reader, moe, {});
   set_corrected_router(reader, moe, "routed_scaling_factor", 2.5);
   moe.router_normalized = reader.boolean_or("norm_topk_prob", true);
-  if (!read_mlp_kinds(reader, model)) set_first_layers(reader, model, "first_k_dense_replace", 1);
+  if (!read_mlp_kinds(reader, model)) set_dense_layers(reader, model, "first_k_dense_replace", 1);
   constexpr int kClassDefault = 4096;
   const Json* pattern = reader.member("sliding_window_pattern");  // a number, or letters
   const bool every = pattern == nullptr || pattern->is_number_integer();
@@ -121,7 +99,7 @@ void read_afmoe(JsonReader& reader, ModelSpec& model) {
   if (reader.string_or("score_func", "sigmoid") != "sigmoid") {
     reader.fail("score_func", "scores that transformers' afmoe does not have", "sigmoid");
   }
-  set_first_layers(reader, model, "num_dense_layers", 1);
+  set_dense_layers(reader, model, "num_dense_layers", 1);
   constexpr int kClassDefault = 1024;
   const std::int64_t interval = reader.integer_or("global_attn_every_n_layers", 1, kMaxLayers, 4);
   read_window(reader, model, kClassDefault, model.layers - model.layers / small(interval));
@@ -164,20 +142,8 @@ void read_olmo_hybrid(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_youtu(JsonReader& reader, ModelSpec& model) {
-  read_widths(reader, model);
-  read_positions(reader, model);
-  read_latent_attention(reader, model);
-  model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
-  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
-  read_rope(reader, model);
-  read_attention_bias(reader, model);
-  read_dropout(reader, model);
-  if (!reader.boolean_or("rope_interleave", true)) {
-    add_arithmetic(model, "rotated pairs that are half a head apart in latent attention");
-  }
-  reader.ignore({"num_key_value_heads", "head_dim", "qk_head_dim", "embedding_initializer_range",
-                 "mlp_bias"});
+  read_latent_block(reader, model, {.tied_embeddings = true});
+  reader.ignore({"embedding_initializer_range", "mlp_bias"});
 }
 
 }  // namespace echelon

@@ -32,8 +32,7 @@ constexpr std::string_view kSharedBlock = "state-space layers and one attention 
 constexpr std::string_view kAlone = "state-space layers without attention or MLP";
 constexpr std::string_view kSparse =
     "sparse attention whose indexer chooses the keys (DSA), in a family whose attention differs "
-    "from "
-    "DeepSeek-V3.2's";
+    "from DeepSeek-V3.2's";
 constexpr std::string_view kConvolution = "gated short convolutions";
 constexpr std::string_view kLightning = "lightning attention";
 constexpr std::string_view kRecurrence = "a recurrence instead of attention";

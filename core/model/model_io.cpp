@@ -65,19 +65,20 @@ std::string stem_of(std::string_view name) {
 /// By its name or an alias; else by their stems, and where no organisation is given without that of
 /// an alias.
 const ModelSpec* find_in_catalog(std::string_view name) {
+  const auto first_with = [](const auto& is_name) -> const ModelSpec* {
+    const auto found = std::ranges::find_if(catalog(), [&](const ModelFile& file) {
+      return is_name(file.model.name) || std::ranges::any_of(file.aliases, is_name);
+    });
+    return found == catalog().end() ? nullptr : &found->model;
+  };
   const std::string wanted = lower_case(name);
+  if (const ModelSpec* known = first_with([&](const std::string& each) { return each == wanted; }))
+    return known;
   const std::string stem = stem_of(name);
-  const ModelSpec* like = nullptr;
-  for (const ModelFile& file : catalog()) {
-    std::vector<std::string> names = file.aliases;
-    names.push_back(file.model.name);
-    for (const std::string& each : names) {
-      if (each == wanted) return &file.model;
-      const std::string known = stem_of(each);
-      if (known == stem || known.substr(known.find('/') + 1) == stem) like = &file.model;
-    }
-  }
-  return like;
+  return first_with([&](const std::string& each) {
+    const std::string known = stem_of(each);
+    return known == stem || known.substr(known.find('/') + 1) == stem;
+  });
 }
 
 Error unknown_model(std::string_view name) {

@@ -56,10 +56,9 @@ Operator recurrence(const Shapes& s, double heads, double dk, double dv) {
 /// The same of Kimi delta attention, whose decays are fp32 numbers of every channel of a key. The
 /// products are those above: decays multiply their operands.
 ///
-///   HBM bytes         24·d_k more forward: decays read and written by their sum in a chunk, read
-///   by
-///                     k·kᵀ, T·k, the states and the outputs; backward twice and, where repeated,
-///                     12·d_k
+///   HBM bytes         24·d_k more forward: decays read and written by their sum in a chunk, and
+///                     read by k·kᵀ, T·k, the states and the outputs; backward twice and, where
+///                     repeated, 12·d_k
 ///   saved             decays and their sums, of both products inside a chunk (q·kᵀ and T) C each
 ///   transient         T·k, q and k with their decays, T·v, its change of the state and the
 ///                     gradient of that; the state of every chunk and its gradient; fp32

@@ -35,7 +35,7 @@ constexpr bool of_attention(OffloadModule module) {
 /// Norms before attention are kernels of their own with latent attention, else part of the
 /// projection behind them; before the MLP with experts, else part of its first projection, which is
 /// no module. Gated delta nets have none, sparse attention its norm alone. Source: Megatron-LM
-/// d98e8a64, core/transformer/ attention.py, multi_latent_attention.py, transformer_layer.py,
+/// d98e8a64, core/transformer/attention.py, multi_latent_attention.py, transformer_layer.py,
 /// moe/experts.py (off_interface). Checked by: tests/costmodel/operators/offload_modules_test.cpp.
 void mark_offload(OperatorList& list, const ModelSpec& model, LayerKind kind, TokenMixer mixer) {
   for (Operator& op : list.edit()) {

@@ -162,8 +162,7 @@ void push_scores(OperatorList& list, const TrainingJob& job, const Shapes& s, co
   scores.forward_kernels = 1;
   scores.transient = Bytes{matrix + std::min(2 * matrix, kMostScratch)};
   list.push(scores);
-  Operator topk = elementwise("index_topk", 4 * s.T * w.all + 8 * s.T * w.topk, 0, 0);
-  list.push(topk);
+  list.push(elementwise("index_topk", 4 * s.T * w.all + 8 * s.T * w.topk, 0, 0));
 }
 
 /// Bytes that surround the backward kernel of the core, in which `width` numbers of queries, of the
@@ -204,10 +203,15 @@ BackwardCopies backward_copies(const TrainingJob& job, const Shapes& s, LayerSha
 /// a multiple of 64 (A):
 ///
 ///   forward   2·A·(key + value) per query and chosen key
-///   backward  2·A·(3·key + 2·value): scores again, gradients of probabilities, queries, keys,
-///   values saved     output on the latent and log-sum-exp, both of padded heads, of which the rest
-///   is a view (_dsa_fwd_flash_mla); numbers of the chosen keys transient gradients of queries and
-///   output, of keys in fp32, and what the backward copies (above)
+///
+///   backward  2·A·(3·key + 2·value): scores again, gradients of probabilities, queries, keys and
+///             values
+///
+///   saved     output on the latent and log-sum-exp, both of padded heads, of which the rest is a
+///             view (_dsa_fwd_flash_mla); numbers of the chosen keys
+///
+///   transient gradients of queries and output, of keys in fp32, and what the backward copies
+///             (above)
 ///
 /// Keys that several queries choose are assumed to come from the L2 cache: each tensor counts once.
 void push_core(OperatorList& list, const TrainingJob& job, const Shapes& s, LayerSharding sharding,

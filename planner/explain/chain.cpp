@@ -199,8 +199,7 @@ std::vector<Chain::NextStep> Chain::remaining() const {
   add(enabled_.pipeline && user.get<&ParallelPlan::vpp>() != 1, Technique::interleaving,
       &EnabledTechniques::interleaving);
   const Framework& framework = request_.framework;
-  const bool offers_cp = framework.cp_ring || framework.cp_all_to_all || framework.cp_all_gather;
-  add(user.get<&ParallelPlan::cp>() != 1 && offers_cp, Technique::context,
+  add(user.get<&ParallelPlan::cp>() != 1 && framework.offers_cp(), Technique::context,
       &EnabledTechniques::context);
   add(user.get<&ParallelPlan::ep>() != 1 && framework.expert_parallel &&
           request_.model.moe.experts > 0,

@@ -196,8 +196,7 @@ std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
 std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   if (request.constraints.has<&ParallelPlan::cp>()) return {request.constraints.values().cp};
   std::vector<int> values{1};
-  const Framework& framework = request.framework;
-  if (!framework.cp_ring && !framework.cp_all_to_all && !framework.cp_all_gather) return values;
+  if (!request.framework.offers_cp()) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
     const std::int64_t slices = std::int64_t{request.framework.slices_per_context_rank} * cp;
     if (cp > 1 && request.job.sequence % slices == 0) values.push_back(cp);

@@ -26,14 +26,11 @@ std::string_view name_of(Operation operation) {
 
 std::vector<std::int64_t> firsts(const ExchangeParts& parts, int members) {
   const std::size_t all = parts.counts.size();
-  const auto each = all / static_cast<std::size_t>(members);
+  const auto n = static_cast<std::size_t>(members);
   std::vector<std::int64_t> first(all);
   std::int64_t next = 0;
   for (std::size_t i = 0; i < all; ++i) {
-    const bool by_member = parts.order == PartOrder::by_member;
-    const std::size_t at = by_member ? i
-                                     : i % static_cast<std::size_t>(members) * each +
-                                           i / static_cast<std::size_t>(members);
+    const std::size_t at = parts.order == PartOrder::by_member ? i : i % n * (all / n) + i / n;
     first[at] = next;
     next += parts.counts[at];
   }

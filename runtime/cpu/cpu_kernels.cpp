@@ -38,7 +38,7 @@ void CpuKernels<T>::stop() {
   const Seconds all = steady_now() - sub_spans.since;
   at(sub_spans.part) += all - sub_spans.nested;
   if (!open_.empty()) open_.back().nested += all;
-  const SharedComm* const comm = shared_comm(sub_spans.part);
+  const PassComm* const comm = pass_comm(sub_spans.part);
   if (comm == nullptr) return;
   const Seconds without = cpu::waited_for_core() - sub_spans.without_core;
   without_core_ += without;
@@ -50,7 +50,7 @@ void CpuKernels<T>::waited(std::optional<Within> part, Seconds time) {
   if (time <= Seconds{}) return;
   if (!part) {
     open_.back().peers += time;
-    const SharedComm* const comm = shared_comm(open_.back().part);
+    const PassComm* const comm = pass_comm(open_.back().part);
     if (comm == nullptr) return;
     part = comm->peers;
   }

@@ -35,16 +35,16 @@ inline constexpr int kWithins = 14;
 using WithinTimes = std::array<Seconds, kWithins>;  ///< by Within
 
 /// Communication among the ranks that share the passes of a microbatch, and its shares.
-struct SharedComm {
+struct PassComm {
   Within comm, peers, without_core;
 };
-inline constexpr std::array kSharedComms = {
-    SharedComm{Within::tp_comm, Within::tp_peers, Within::tp_without_core},
-    SharedComm{Within::cp_comm, Within::cp_peers, Within::cp_without_core},
-    SharedComm{Within::ep_comm, Within::ep_peers, Within::ep_without_core}};
+inline constexpr std::array kPassComms = {
+    PassComm{Within::tp_comm, Within::tp_peers, Within::tp_without_core},
+    PassComm{Within::cp_comm, Within::cp_peers, Within::cp_without_core},
+    PassComm{Within::ep_comm, Within::ep_peers, Within::ep_without_core}};
 /// Null: another part.
-[[nodiscard]] constexpr const SharedComm* shared_comm(Within part) {
-  for (const SharedComm& each : kSharedComms) {
+[[nodiscard]] constexpr const PassComm* pass_comm(Within part) {
+  for (const PassComm& each : kPassComms) {
     if (each.comm == part) return &each;
   }
   return nullptr;

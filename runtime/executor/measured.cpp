@@ -20,7 +20,7 @@ Seconds within(const InstructionSpan& span, Within part) {
 
 Seconds without_core(const InstructionSpan& span) {
   Seconds sum = within(span, Within::kernels_without_core);
-  for (const SharedComm& each : kSharedComms) sum += within(span, each.without_core);
+  for (const PassComm& each : kPassComms) sum += within(span, each.without_core);
   return sum;
 }
 
@@ -224,9 +224,9 @@ void count_turns_as_compute(std::span<StepTimes* const> peers) {
         if (other != rank) others = std::max(others, without_core(other->spans[id]));
       }
       Seconds waits;
-      for (const SharedComm& each : kSharedComms) waits += within(span, each.peers);
+      for (const PassComm& each : kPassComms) waits += within(span, each.peers);
       const double share = waits > Seconds{} ? std::min(1.0, others / waits) : 0;
-      for (const SharedComm& each : kSharedComms) {
+      for (const PassComm& each : kPassComms) {
         const Seconds turns = share * within(span, each.peers) + within(span, each.without_core);
         Seconds& comm = span.within[static_cast<std::size_t>(each.comm)];
         comm -= std::min(comm, turns);

@@ -325,7 +325,7 @@ TEST_CASE("waits in groups of several kinds share the time for which another ran
   const auto of = [&](StepTimes& rank, Within part) -> Seconds& {
     return rank.spans[backward].within[static_cast<std::size_t>(part)];
   };
-  for (const SharedComm& each : kSharedComms) of(first, each.comm) = 1_s;
+  for (const PassComm& each : kPassComms) of(first, each.comm) = 1_s;
   of(first, Within::tp_peers) = Seconds{0.25};
   of(first, Within::ep_peers) = Seconds{0.75};
   of(first, Within::cp_without_core) = Seconds{0.125};
