@@ -71,6 +71,12 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
         leave_out("on a GPU of no family");
         continue;
       }
+      // Of another vendor, whose kernels say nothing of the others'; a processor has a fit of its
+      // own.
+      if (!one_site && gpu.compute_capability <= 0) {
+        leave_out("on a GPU without CUDA");
+        continue;
+      }
       pin(*prior, without.pinned);
       CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
       if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);

@@ -222,7 +222,8 @@ std::string gpu_family(const GpuSpec& gpu) {
     const double capability = known.spec.compute_capability;
     const bool later = nearest == nullptr || capability > nearest->compute_capability;
     constexpr double kTie = 1e-6;
-    if (!known.spec.family.empty() && later && gpu.compute_capability >= capability - kTie) {
+    if (!known.spec.family.empty() && capability > 0 && later &&
+        gpu.compute_capability >= capability - kTie) {
       nearest = &known.spec;
     }
   }

@@ -16,7 +16,7 @@ namespace echelon {
 
 /// The family whose calibrations apply, "hopper": as the GPU's description names it, else that of
 /// the catalog's GPU of the same or the next lower CUDA compute capability; ranks on processor
-/// cores are "cpu"; AMD and unknown devices are "generic".
+/// cores are "cpu"; devices without either are "generic".
 [[nodiscard]] std::string gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);

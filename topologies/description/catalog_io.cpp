@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <span>
@@ -58,9 +60,10 @@ std::vector<std::string> names_of(std::span<const EmbeddedFile> files) {
   return names;
 }
 
-/// An error with the nearest known name and the list of all names.
+/// An error with the nearest known name, else the list of all names; `listing` prints that list.
 Error unknown(std::string_view what, std::string_view name, std::string_view where,
-              std::span<const EmbeddedFile> files, std::string_view expected) {
+              std::span<const EmbeddedFile> files, std::string_view expected,
+              std::string_view listing) {
   std::vector<std::string> known = names_of(files);
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
@@ -68,19 +71,28 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
     for (std::string& own : names_in(file)) known.push_back(std::move(own));
   }
   std::string hint = did_you_mean(name, known);
-  if (!hint.empty()) hint += " ";
+  if (hint.empty() || listing.empty()) {
+    hint += (hint.empty() ? "known: " : " known: ") + list;
+  } else {
+    hint += fmt::format(" {} lists all {}", listing, files.size());
+  }
   return input_error(std::string(where), std::string(what) + " " + in_quotes(name),
-                     std::string(expected), hint + "known: " + list);
+                     std::string(expected), hint);
 }
 
-/// Clusters of the catalog with this GPU, and how to describe one.
+/// Whether `name` is the GPU or a variant of it: GH200-96-quad of GH200-96, MI250X-GCD of MI250X.
+bool is_variant(std::string_view name, std::string_view gpu) {
+  return name.starts_with(gpu) && (name.size() == gpu.size() || name[gpu.size()] == '-');
+}
+
+/// Clusters of the catalog with this GPU or a variant of it, and how to describe one.
 Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu) {
   const std::string place = "topologies/catalog/gpus/" + std::string(gpu.name) + ".json";
   const Result<GpuDescription> wanted = parse_gpu(gpu.content, place);
   std::string with_it;
   for (const EmbeddedFile& file : embedded_clusters()) {
     const Result<MachineDescription> cluster = parse_machine(file.content, file.name);
-    if (!wanted || !cluster || cluster->gpu.name != wanted->spec.name) continue;
+    if (!wanted || !cluster || !is_variant(cluster->gpu.name, wanted->spec.name)) continue;
     with_it += (with_it.empty() ? "" : ", ") + std::string(file.name);
   }
   return input_error(
@@ -113,7 +125,7 @@ Result<GpuDescription> load_gpu(std::string_view name, std::string_view where) {
   const std::optional<EmbeddedFile> file = find_embedded_gpu(name);
   if (!file) {
     return unknown("unknown GPU", name, where, embedded_gpus(),
-                   "a catalog name, or an object with the GPU's data-sheet numbers");
+                   "a catalog name, or an object with the GPU's data-sheet numbers", "");
   }
   return parse_gpu(file->content, "topologies/catalog/gpus/" + std::string(file->name) + ".json");
 }
@@ -143,7 +155,7 @@ Result<MachineDescription> load_machine(std::string_view name_or_path) {
   }
   if (const auto gpu = find_embedded_gpu(name_or_path)) return gpu_as_cluster(name_or_path, *gpu);
   return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
-                 "a catalog name, or the path of a description (.json)");
+                 "a catalog name, or the path of a description (.json)", "plan topo list");
 }
 
 }  // namespace echelon

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/topologies/support.hpp"
 
@@ -25,7 +27,7 @@ TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and a
 
 TEST_CASE("the list of GPUs has one entry per GPU of the catalog") {
   const std::vector<GpuSummary> gpus = list_gpus();
-  CHECK(gpus.size() == 24);
+  CHECK(gpus.size() == 35);
   CHECK(gpus.size() == gpu_catalog().size());
 }
 
@@ -52,7 +54,10 @@ TEST_CASE("the catalog contains the common training machines") {
        {"dgx-v100",   "dgx-a100-40gb", "dgx-a100",    "dgx-h100",     "dgx-h200",  "dgx-b200",
         "dgx-b300",   "gb200-nvl72",   "gb300-nvl72", "h100-pcie",    "a100-pcie", "l40s",
         "rtx-4090",   "aws-p3dn",      "aws-p4d",     "aws-p5",       "aws-p5en",  "azure-ndv4",
-        "azure-ndv5", "gcp-a3-high",   "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4",    "selene"}) {
+        "azure-ndv5", "gcp-a3-high",   "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4",    "selene",
+        "perlmutter", "alps",          "jupiter",     "isambard-ai",  "leonardo",  "marenostrum5",
+        "jean-zay",   "lumi",          "frontier",    "mi300x",       "mi325x",    "mi355x",
+        "rtx-3090",   "rtx-5090",      "h100-nvl",    "dgx-spark",    "aws-p5e",   "aws-p6-b200"}) {
     INFO(name);
     CHECK(std::find(names.begin(), names.end(), name) != names.end());
   }
@@ -62,6 +67,10 @@ TEST_CASE("names and aliases are found in any case, and every name is unique") {
   CHECK(cluster_of("hgx-h100", 8).name() == "dgx-h100");
   CHECK(cluster_of("DGX-H100", 8).name() == "dgx-h100");
   CHECK(cluster_of("p4d.24xlarge", 8).name() == "aws-p4d");
+  CHECK(cluster_of("p6-b200.48xlarge", 8).name() == "aws-p6-b200");
+  CHECK(cluster_of("Clariden", 8).name() == "alps");
+  CHECK(cluster_of("LUMI-G", 8).name() == "lumi");
+  CHECK(cluster_of("MI300X", 8).name() == "mi300x");
   std::set<std::string> seen;
   for (const std::string& name : cluster_catalog()) {
     CHECK(seen.insert(name).second);
@@ -118,24 +127,53 @@ TEST_CASE("a GPU without a kind of unit has peak zero for it") {
 }
 
 TEST_CASE("no GPU offers more memory than its data sheet prints") {
-  for (const auto& [name, gigabytes] :
-       std::vector<std::pair<std::string, double>>{{"v100", 32},
-                                                   {"a100-40gb", 40},
-                                                   {"a100", 80},
-                                                   {"h100", 80},
-                                                   {"h200", 141},
-                                                   {"b200", 180},
-                                                   {"b300", 288},
-                                                   {"gb200", 186},
-                                                   {"l40s", 48},
-                                                   {"rtx4090", 24},
-                                                   {"mi300x", 192},
-                                                   {"mi250x", 128}}) {
+  for (const auto& [name, gigabytes] : std::vector<std::pair<std::string, double>>{
+           {"v100", 32},  {"a100-40gb", 40}, {"a100", 80},         {"h100", 80},
+           {"h200", 141}, {"b200", 180},     {"b300", 288},        {"gb200", 186},
+           {"l40s", 48},  {"rtx4090", 24},   {"a100-64gb", 64},    {"h100-64gb", 64},
+           {"gh200", 96}, {"rtx-5090", 32},  {"rtx-pro-6000", 96}, {"rtx-a6000", 48},
+           {"a10g", 24},  {"mi300x", 192},   {"mi250x-gcd", 64},   {"mi250x", 128}}) {
     INFO(name);
     const double gib = load_gpu(name, "test")->spec.memory.in(1_GiB);
     CHECK(gib < gigabytes);
     CHECK(gib > 0.9 * gigabytes);
   }
+}
+
+TEST_CASE("GeForce cards have half the rate in 16 bit with accumulation in fp32") {
+  const auto per_sm_and_clock = [](const char* name) {
+    const GpuSpec gpu = load_gpu(name, "test")->spec;
+    return gpu.peak(Dtype::bf16).in(1_TFLOPS) * 1e6 / gpu.sms / gpu.boost_mhz;  // FLOPs
+  };
+  CHECK(per_sm_and_clock("rtx-4090") == Approx(512).epsilon(0.01));
+  CHECK(per_sm_and_clock("rtx-5090") == Approx(512).epsilon(0.01));
+  CHECK(per_sm_and_clock("rtx-6000-ada") == Approx(1024).epsilon(0.01));
+  CHECK(per_sm_and_clock("rtx-pro-6000") == Approx(1024).epsilon(0.01));
+  CHECK(per_sm_and_clock("rtx-a6000") == Approx(1024).epsilon(0.01));
+}
+
+TEST_CASE("nodes of 4 GPUs without switches join every pair by the same number of links") {
+  for (const auto& [name, per_pair, per_gpu] :
+       std::vector<std::tuple<std::string, double, double>>{{"perlmutter", 100, 300},
+                                                            {"leonardo", 100, 300},
+                                                            {"alps", 150, 450},
+                                                            {"jupiter", 150, 450},
+                                                            {"marenostrum5", 150, 450}}) {
+    INFO(name);
+    const ClusterTopology node = cluster_of(name, 4);
+    CHECK(node.group({4, 1}).intra.in(1_GBps) == Approx(per_gpu));
+    CHECK(node.group({2, 1}).intra.in(1_GBps) == Approx(per_pair));
+    CHECK(node.group({2, 2}).intra.in(1_GBps) == Approx(per_pair));
+  }
+}
+
+TEST_CASE("the dies of an MI250X are GPUs of their own") {
+  const ClusterTopology node = cluster_of("frontier", 8);
+  CHECK(node.gpu().memory.in(1_GiB) == Approx(64).epsilon(0.01));
+  CHECK(node.gpu().peak(Dtype::bf16).in(1_TFLOPS) == Approx(383.0 / 2));
+  CHECK(node.group({2, 1}).intra.in(1_GBps) == Approx(200));  // four links inside the module
+  const GroupNetwork two_nodes = cluster_of("frontier", 16).group({2, 8});
+  CHECK(two_nodes.inter.in(1_GBps) == Approx(12.5));  // a die's share of 4 x 200 Gb/s of 8
 }
 
 TEST_CASE("a GPU outside the catalog needs only its data-sheet numbers") {

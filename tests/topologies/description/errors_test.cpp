@@ -182,21 +182,32 @@ TEST_CASE("a machine without network cards is one node") {
   check_contains(two.error().message(), {"no network cards"});
 }
 
-TEST_CASE("the error for an unknown cluster suggests the nearest name and lists all") {
+TEST_CASE("the error for an unknown cluster suggests the nearest name, else lists all") {
   const std::string found = ClusterTopology::load("dgx-h1000", 8).error().message();
   check_contains(found, {"unknown cluster 'dgx-h1000'"});
-  check_contains(found, {"did you mean 'dgx-h100'?"});
-  check_contains(found, {"gb200-nvl72"});
+  check_contains(found, {"did you mean 'dgx-h100'?", "plan topo list lists all"});
+  CHECK(found.find("gb200-nvl72") == std::string::npos);
+  check_contains(ClusterTopology::load("perlmuter", 8).error().message(), {"'perlmutter'?"});
+  check_contains(ClusterTopology::load("summit", 8).error().message(), {"known: a10, ", "selene"});
 }
 
 TEST_CASE("the name of a GPU in place of a cluster is answered with the clusters that have it") {
   const std::string found = ClusterTopology::load("h200", 8).error().message();
   check_contains(found, {"'h200', a GPU; expected a cluster"});
-  check_contains(found, {"with it: aws-p5en, dgx-h200, gcp-a3-ultra"});
-  const std::string none = ClusterTopology::load("MI300X", 8).error().message();
-  check_contains(none, {"'MI300X', a GPU"});
-  check_contains(none, {"the catalog has none with it", "\"gpu\": \"mi300x\"", "plan topo show",
+  check_contains(found, {"with it: aws-p5e, aws-p5en, azure-ndh200v5, dgx-h200, gcp-a3-ultra, "});
+  const std::string none = ClusterTopology::load("T4", 8).error().message();
+  check_contains(none, {"'T4', a GPU"});
+  check_contains(none, {"the catalog has none with it", "\"gpu\": \"t4\"", "plan topo show",
                         "docs/topology-format.md"});
+}
+
+TEST_CASE("the name of a GPU is also answered with the clusters that have a variant of it") {
+  check_contains(ClusterTopology::load("gh200", 8).error().message(),
+                 {"'gh200', a GPU", "with it: alps, isambard-ai, jupiter"});
+  check_contains(ClusterTopology::load("MI250X", 8).error().message(), {"with it: frontier, lumi"});
+  const std::string a100 = ClusterTopology::load("a100", 8).error().message();
+  CHECK(a100.find("a10,") == std::string::npos);
+  CHECK(a100.find("leonardo") == std::string::npos);  // another GPU, A100-SXM4-64GB
 }
 
 TEST_CASE("an unreadable description is an environment error") {
