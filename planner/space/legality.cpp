@@ -467,6 +467,8 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
 
 /// Numbers of ranks that DeepEP has a configuration for (takes_ranks).
 constexpr std::array kDeepEpRanks = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160};
+constexpr int kDeepEpDomain =
+    8;  ///< ranks that its kernels between nodes take as one NVLink domain
 
 Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                        const ParallelPlan& p) {
@@ -480,7 +482,15 @@ Found check_dispatcher(const Framework& framework, const ClusterTopology& cluste
                                  name_of(p.dispatcher), cluster.gpu().name)};
   }
   const int ranks = p.ep * p.etp;
-  if (takes_ranks(p.dispatcher, ranks)) return {};
+  const int domain = cluster.domain_gpus();
+  if (takes_ranks(p.dispatcher, ranks, domain)) return {};
+  if (takes_ranks(p.dispatcher, ranks, ranks)) {
+    return Rejection{
+        contradictory,
+        fmt::format("deepep among {} ranks (ep x etp): among domains of {} GPUs, joined "
+                    "by NVLink, it needs a multiple of {}",
+                    ranks, domain, kDeepEpDomain)};
+  }
   return Rejection{contradictory,
                    fmt::format("deepep among {} ranks (ep x etp): it has configurations for {}",
                                ranks, fmt::join(kDeepEpRanks, ", "))};
@@ -794,11 +804,14 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
   if (dispatcher == Dispatcher::alltoall || dispatcher == Dispatcher::allgather) return true;
   constexpr double kHopper = 9;
   return cluster.gpu().compute_capability >= kHopper &&
-         cluster.node().interconnect.starts_with("nv");
+         cluster.node().interconnect.starts_with("nv") &&
+         cluster.node().interconnect != "nvlink-bridge";
 }
 
-bool takes_ranks(Dispatcher dispatcher, int ranks) {
-  return dispatcher != Dispatcher::deepep || std::ranges::count(kDeepEpRanks, ranks) > 0;
+bool takes_ranks(Dispatcher dispatcher, int ranks, int domain_gpus) {
+  if (dispatcher != Dispatcher::deepep) return true;
+  return std::ranges::count(kDeepEpRanks, ranks) > 0 &&
+         (ranks <= domain_gpus || domain_gpus % kDeepEpDomain == 0);
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {

@@ -73,15 +73,17 @@ struct Rejection {
 [[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
 
 /// Whether the framework has the dispatcher, and the cluster's GPUs run it: DeepEP's and HybridEP's
-/// kernels are written for Hopper and later, with NVLink inside a node.
+/// kernels are written for Hopper and later, with NVLink between all GPUs of a node.
 /// Source: DeepEP dd758ca, README.md (requirements); HybridEP 94a9f8f, docs/README_Hybrid-EP.md.
 [[nodiscard]] bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                                      Dispatcher dispatcher);
 
 /// Whether the dispatcher exchanges among so many ranks, ep x etp: DeepEP has a configuration for
-/// some numbers alone. Source: DeepEP dd758ca, deep_ep/buffers/legacy.py, get_dispatch_config,
-/// which Megatron-LM d98e8a64 asks (moe/fused_a2a.py, get_buffer).
-[[nodiscard]] bool takes_ranks(Dispatcher dispatcher, int ranks);
+/// some numbers alone, and its kernels between nodes take eight ranks of a node as joined by
+/// NVLink: in domains of `domain_gpus` that are no multiple of eight it exchanges inside a domain
+/// alone. Source: DeepEP dd758ca, deep_ep/buffers/legacy.py, get_dispatch_config, which Megatron-LM
+/// d98e8a64 asks (moe/fused_a2a.py, get_buffer); csrc, rdma_rank = rank / NUM_MAX_NVL_PEERS, 8.
+[[nodiscard]] bool takes_ranks(Dispatcher dispatcher, int ranks, int domain_gpus);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);

@@ -308,10 +308,10 @@ TEST_CASE("DeepEP exchanges among the numbers of ranks that it has a configurati
   };
   CHECK(with(16, 1, Dispatcher::deepep) == "");
   CHECK(with(32, 2, Dispatcher::deepep) == "");
-  CHECK(takes_ranks(Dispatcher::deepep, 144));
-  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 256));
-  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 72));
-  CHECK(takes_ranks(Dispatcher::hybridep, 72));
+  CHECK(takes_ranks(Dispatcher::deepep, 144, 8));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 256, 8));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 72, 8));
+  CHECK(takes_ranks(Dispatcher::hybridep, 72, 72));
   PlanRequest r = request_for("granite-4.0-h-small", "dgx-h100", 144);
   r.job.global_batch = 144;
   ParallelPlan plan = degrees(1, 1, 72, 1, 1);
@@ -322,6 +322,25 @@ TEST_CASE("DeepEP exchanges among the numbers of ranks that it has a configurati
   const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
   REQUIRE(rejection);
   CHECK(rejection->detail.find("deepep among 72 ranks") == 0);
+}
+
+TEST_CASE("DeepEP exchanges between nodes only where NVLink joins eight GPUs") {
+  const auto on = [](const char* cluster, int ep) {
+    const PlanRequest r = request_for("qwen3-235b-a22b", cluster, 64);
+    ParallelPlan plan = degrees(1, 1, ep, 1, 1);
+    plan.dispatcher = Dispatcher::deepep;
+    plan.dp = plan.shard_group = 64;
+    plan.layers_per_stage = {r.model.layers};
+    plan.recompute_layers = {0};
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return rejection ? rejection->detail : "";
+  };
+  CHECK(on("dgx-h100", 16) == "");
+  CHECK(on("alps", 4) == "");
+  CHECK(on("alps", 16) ==
+        "deepep among 16 ranks (ep x etp): among domains of 4 GPUs, joined by "
+        "NVLink, it needs a multiple of 8");
+  CHECK(on("h100-nvl", 8).find("NVLink") != std::string::npos);  // bridges join pairs alone
 }
 
 TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {
