@@ -273,6 +273,17 @@ std::map<std::string, std::string> accuracy_figures(const std::string& page,
   return figures;
 }
 
+TEST_CASE("the page on machines names every machine of the catalog") {
+  const fs::path root(ECHELON_SOURCE_DIR);
+  const std::string page = slurp(root / "docs/topology-format.md");
+  const std::regex word("[a-z0-9-]+");
+  const std::set<std::string> words(std::sregex_token_iterator(page.begin(), page.end(), word), {});
+  for (const auto& file : fs::directory_iterator(root / "topologies/catalog/clusters")) {
+    INFO(file.path().stem().string());
+    CHECK(words.contains(file.path().stem().string()));
+  }
+}
+
 TEST_CASE("the README's errors are those of the page of all errors") {
   const std::string page = slurp(fs::path(ECHELON_SOURCE_DIR) / "docs/accuracy.md");
   const auto times = accuracy_figures(page, "## Step time");
