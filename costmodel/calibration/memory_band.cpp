@@ -1,5 +1,6 @@
 #include "costmodel/calibration/memory_band.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -12,15 +13,21 @@ namespace {
 /// Φ(z) of the standard normal distribution.
 double normal_below(double z) { return 0.5 * std::erfc(-z / std::numbers::sqrt2); }
 
-/// The z with Φ(z) = probability, by bisection.
+/// The z with Φ(z) = probability: bisected until it is known to 0.02, where Newton's steps double
+/// its digits.
 double normal_quantile(double probability) {
   double low = -10;
   double high = 10;
-  for (int i = 0; i < 60; ++i) {
+  while (high - low > 0.02) {
     const double middle = (low + high) / 2;
     (normal_below(middle) < probability ? low : high) = middle;
   }
-  return high;
+  double z = (low + high) / 2;
+  for (int i = 0; i < 4; ++i) {
+    const double density = std::exp(-z * z / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    z = std::clamp(z - (normal_below(z) - probability) / density, low, high);
+  }
+  return z;
 }
 
 }  // namespace

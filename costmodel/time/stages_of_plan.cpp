@@ -21,13 +21,12 @@ Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, i
           .chunk = chunk};
 }
 
-}  // namespace
-
-void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
+/// Every chunk of the plan, in the order of the virtual stages, with the layer that it begins with.
+template <class Visit>
+void visit_chunks(const CostModel& cost_model, const ParallelPlan& plan, const Visit& visit) {
   const StagePlacement placement = placement_of(plan);
   std::vector<int> held(static_cast<std::size_t>(plan.pp), 0);
   const bool copied = plan.copies() > 1;
-  out.clear();
   int begin = 0;
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
@@ -36,10 +35,17 @@ void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
     if (placement.enters(stage)) begin = 0;  // of DualPipe's second copy of the model
     const int owner = copied ? stage % plan.pp : rank;
     int& before = held[static_cast<std::size_t>(rank)];
-    out.push_back(part_of(cost_model, plan, rank, owner, size, copied ? 0 : before, begin, chunk));
+    visit(part_of(cost_model, plan, rank, owner, size, copied ? 0 : before, begin, chunk), begin);
     before += size;
     begin += size;
   }
+}
+
+}  // namespace
+
+void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
+  out.clear();
+  visit_chunks(cost_model, plan, [&](const Stage& part, int) { out.push_back(part); });
 }
 
 void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out) {
@@ -53,21 +59,18 @@ void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vecto
     }
     return;
   }
-  std::vector<Stage> chunks;
-  chunks_of(cost_model, plan, chunks);
-  int begin = 0;
-  for (const Stage& part : chunks) {
+  const bool places_matter = cost_model.framework().fixed_blocks && plan.copies() == 1;
+  visit_chunks(cost_model, plan, [&](const Stage& part, int begin) {
     Stage& stage = out[static_cast<std::size_t>(part.index)];
     stage.index = part.index;
-    if (cost_model.framework().fixed_blocks && plan.copies() == 1) stage.begins.push_back(begin);
-    begin += part.layers.total();
+    if (places_matter) stage.begins.push_back(begin);
     if (plan.copies() > 1 && part.chunk == 0) {
       stage.first_chunk = {part.layers, part.recomputed, part.selective};
     }
     stage.layers += part.layers;
     stage.recomputed += part.recomputed;
     stage.selective += part.selective;
-  }
+  });
 }
 
 }  // namespace echelon

@@ -63,7 +63,9 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
       point.recompute = recompute;
       fill();  // for the partitioner
       partitioner.follow_policy();
-      std::optional<Bytes> limit = context.usable;
+      const Seconds least = partitioner.least_step(partitioner.lower_bound(0));
+      std::optional<Bytes> limit =
+          found.pool.first_limit(point, std::max(open.least, least), open.weight);
       while (limit) limit = accept_best(context, open, point, *limit, partitioner, found, work);
     }
   }

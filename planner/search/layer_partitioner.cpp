@@ -98,7 +98,8 @@ bool LayerPartitioner::too_slow(const StagePrice& price) const {
   if (positions_.interleaves_kinds()) {  // more layers may take others' places in recomputation
     least = price.stage.layers.dense * layer_.dense + price.stage.layers.moe * layer_.moe;
   }
-  return static_cast<double>(model_.microbatches()) * least * stretch_ >= bound_;
+  return static_cast<double>(model_.microbatches()) * least * stretch_ >=
+         std::min(bound_, closed_bound_);
 }
 
 void LayerPartitioner::extend(int stage, int position, const PartialPartition& state, int index,
@@ -110,18 +111,17 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
   const int last = rest.total() - later;
   const Seconds ahead = least_time(rest) + ends_.head;
   const Seconds sum = state.sum + ahead + (stage == 0 ? ends_.embedding : Seconds{});
-  const Seconds exposed = std::max(state.latest, least_update_) + state.gather + fixed_;
-  const auto may_win = [&](Seconds stage_total) {
-    const Seconds slowest = std::max({state.slowest, slowest_, stage_total});
-    return (model_.pipeline(sum, slowest) + exposed) * stretch_ * (1 - kRounding) < bound_;
+  const Seconds exposed = std::max(state.latest, least_update_) + state.gather;
+  const auto may_hold = [&](Seconds stage_total) {
+    return may_win(sum, std::max({state.slowest, slowest_, stage_total}), exposed);
   };
   const int still = least_held_[static_cast<std::size_t>(stage)] - positions_.layers(position);
   for (int layers = std::max(first, still); layers <= last; ++layers) {
     const ChunkPositions::Range moe = positions_.moe_range(position, stage, layers);
     if (moe.least > moe.most) continue;  // the chunks cannot begin where they were taken to
     const TotalRange own = totals(stage, layers, moe);
-    if (!may_win(own.least)) break;  // and more layers take longer
-    if (left > 0 && !may_win((sum - state.sum - own.most) / left)) continue;
+    if (!may_hold(own.least)) break;  // and more layers take longer
+    if (left > 0 && !may_hold((sum - state.sum - own.most) / left)) continue;
     StageStep& step = row(stage, position, layers);
     if (!step.feasible) {
       if (positions_.interleaves_kinds()) continue;
@@ -147,10 +147,8 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
     const Seconds slowest =
         std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
-    const Seconds least = (model_.pipeline(grown.sum + least_rest, slowest) +
-                           std::max(grown.latest, least_update_) + grown.gather + fixed_) *
-                          stretch_;
-    if (least >= bound_) {
+    if (!may_win(grown.sum + least_rest, slowest,
+                 std::max(grown.latest, least_update_) + grown.gather)) {
       if (too_slow(made)) break;
       continue;
     }
@@ -179,12 +177,13 @@ LayerPartition LayerPartitioner::trace(int position, int index) const {
   return out;
 }
 
-std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform, Seconds slowest) {
+std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform,
+                                                      const LowerBound& lower) {
   if (uniform != uniform_) forget_options();
   uniform_ = uniform;
-  slowest_ = slowest;
+  slowest_ = lower.slowest;
   find_times();
-  find_least_held(uniform);
+  if (!find_least_held(uniform, lower)) return std::nullopt;
   PartialPartition start;
   start.latest = -kUnbounded;
   const std::vector<int>& starts = positions_.starts();
@@ -209,10 +208,10 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
   }
   const std::vector<Front>& last = fronts_.back();
   std::optional<std::pair<int, int>> best;  // position, index
-  Seconds shortest = bound_;
+  Seconds shortest = closed_bound_;
   for (std::size_t position = 0; position < last.size(); ++position) {
     for (std::size_t i = 0; i < last[position].size(); ++i) {
-      if (const Seconds each = step(last[position][i]); each < shortest) {
+      if (const Seconds each = closed_form(last[position][i]); each < shortest) {
         shortest = each;
         best = {static_cast<int>(position), static_cast<int>(i)};
       }

@@ -46,9 +46,9 @@ struct PartialPartition {
   int selective = 0;
 };
 
-/// Least step time of any partition, of all its stages together, and of its slowest stage.
+/// Least times of any partition: all its stages together, and its slowest stage.
 struct LowerBound {
-  Seconds step, sum, slowest;
+  Seconds sum, slowest;
 };
 
 class LayerPartitioner {
@@ -70,10 +70,12 @@ class LayerPartitioner {
 
   [[nodiscard]] const CostModel& cost_model() const { return cost_model_; }
   [[nodiscard]] const ParallelPlan& plan() const { return plan_; }
-  /// What a stage may reserve, and what the step has to be below (nothing: any step).
+  /// What a stage may reserve, and what the simulated step has to be below (nothing: any step),
+  /// as far as least_of() says.
   void set_limits(Bytes usable, std::optional<Seconds> bound) {
     usable_ = usable;
     bound_ = bound.value_or(kUnbounded);
+    closed_bound_ = kUnbounded;
   }
   /// After the plan's policy of recomputation, or the offloaded part of its optimizer, has changed.
   void follow_policy() {
@@ -82,14 +84,23 @@ class LayerPartitioner {
     forget_options();
   }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
-  /// `slowest`: the least time of the slowest stage, from lower_bound().
-  std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);
-  void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
+  /// `lower` from lower_bound() of that.
+  std::optional<LayerPartition> solve(std::optional<int> uniform, const LowerBound& lower);
+  /// Only partitions with a shorter closed form count from now on, until limits are set.
+  void tighten(Seconds closed_form) { closed_bound_ = std::min(closed_bound_, closed_form); }
   /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
   void allow_any_mix() { any_mix_ = !one_kind_; }
-  /// Least step time of any partition that recomputes `uniform` layers on every stage.
+  /// Of any partition that recomputes `uniform` layers on every stage.
   [[nodiscard]] LowerBound lower_bound(int uniform);
-  [[nodiscard]] bool can_win(const LowerBound& lower) const { return lower.step < bound_; }
+  /// The least simulated step.
+  [[nodiscard]] Seconds least_step(const LowerBound& lower) const {
+    const Seconds pipeline = least_of(model_.least_pipeline(lower.sum, lower.slowest),
+                                      model_.pipeline(lower.sum, lower.slowest));
+    return (pipeline + least_update_ + fixed_) * stretch_ * (1 - kRounding);
+  }
+  [[nodiscard]] bool can_win(const LowerBound& lower) const {
+    return may_win(lower.sum, lower.slowest, least_update_);
+  }
   /// False when the first stage makes every partition too slow, whatever memory there is: behind
   /// its last backward its own reduction and update are all exposed, and what it does not hold
   /// others do. `lower` from lower_bound(). With `any_recomputation` whatever the first stage
@@ -120,11 +131,22 @@ class LayerPartitioner {
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
   [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
   [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
-  void find_least_held(std::optional<int> uniform);
+  [[nodiscard]] int most_in_time(int stage, const LowerBound& lower);
+  [[nodiscard]] bool find_least_held(std::optional<int> uniform, const LowerBound& lower);
   [[nodiscard]] bool all_hold_their_share(std::optional<int> uniform);
   [[nodiscard]] bool all_may_fit(std::optional<int> uniform);
-  [[nodiscard]] Seconds step(const PartialPartition& s) const {
+  [[nodiscard]] Seconds closed_form(const PartialPartition& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
+  }
+  /// Whether stages that take at least so much, all together and the slowest, and leave at least
+  /// `exposed` outside the pipeline, may be below the bounds.
+  [[nodiscard]] bool may_win(Seconds sum, Seconds slowest, Seconds exposed) const {
+    const auto below = [&](Seconds pipeline, Seconds bound) {
+      return (pipeline + exposed + fixed_) * stretch_ * (1 - kRounding) < bound;
+    };
+    const Seconds closed = model_.pipeline(sum, slowest);
+    return below(closed, closed_bound_) && below((1 - kClosedFormExcess) * closed, bound_) &&
+           below(model_.least_pipeline(sum, slowest), bound_);
   }
   /// The layers behind a position.
   [[nodiscard]] LayerCounts behind(int position) const {
@@ -166,7 +188,8 @@ class LayerPartitioner {
   const ParallelPlan& plan_;
   StageModel model_;
   Bytes usable_;
-  Seconds bound_ = kUnbounded;
+  Seconds bound_ = kUnbounded;         ///< of the simulated step
+  Seconds closed_bound_ = kUnbounded;  ///< of its closed form
   Seconds fixed_;
   double stretch_ = 1;
   int layers_;

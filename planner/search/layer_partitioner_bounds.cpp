@@ -30,7 +30,7 @@ LowerBound LayerPartitioner::lower_bound(int uniform) {
   Seconds slowest = std::max(sum / plan_.pp, full.total);
   if (one_kind_ && plan_.pp > 1)
     slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-  return {(model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_, sum, slowest};
+  return {sum, slowest};
 }
 
 LayerPartitioner::TotalRange LayerPartitioner::totals(int stage, int layers,
@@ -54,14 +54,13 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
   if (plan_.pp == 1 || (any_recomputation && !plan_.offload_modules.empty())) return true;
   const int left = plan_.pp - 1;
   const Seconds sum = all_layers() + ends_.embedding + ends_.head;
-  const auto may_win = [&](Seconds slowest, Seconds exposed) {
-    const Seconds pipeline = model_.pipeline(lower.sum, std::max(lower.slowest, slowest));
-    return (pipeline + exposed + fixed_) * stretch_ * (1 - kRounding) < bound_;
+  const auto may_win_with = [&](Seconds slowest, Seconds exposed) {
+    return may_win(lower.sum, std::max(lower.slowest, slowest), exposed);
   };
   const auto may_hold = [&](LayerCounts held) {
     const Seconds own = least_total(0, held);
     const Seconds slowest = std::max(own, (sum - own) / left);
-    if (!may_win(slowest, least_update_)) return false;
+    if (!may_win_with(slowest, least_update_)) return false;
     Stage stage{.index = 0, .layers = held};
     if (any_recomputation) {
       stage.recomputed = held;  // nothing hides more of the reduction
@@ -71,7 +70,7 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
     }
     const StageTimes times = model_.times(stage);
     const Seconds after = model_.reduction(stage, times) + model_.optimizer(stage);
-    return may_win(slowest, std::max(least_update_, after) + model_.gather(stage, times));
+    return may_win_with(slowest, std::max(least_update_, after) + model_.gather(stage, times));
   };
   const int most = layers_ - (left - 1) * plan_.vpp - fewest(left);
   for (int held = fewest(0); held <= most; ++held) {
@@ -79,8 +78,8 @@ bool LayerPartitioner::first_stage_may_win(const LowerBound& lower, bool any_rec
                                           ? positions_.moe_range(0, held)
                                           : positions_.moe_range(0, 0, held);
     const TotalRange own = totals(0, held, moe);
-    if (!may_win(own.least, least_update_)) return false;  // and more layers take longer
-    if (!may_win((sum - own.most) / left, least_update_)) continue;
+    if (!may_win_with(own.least, least_update_)) return false;  // and more layers take longer
+    if (!may_win_with((sum - own.most) / left, least_update_)) continue;
     for (int each = moe.least; each <= moe.most; ++each) {
       if (may_hold({held - each, each})) return true;
     }
@@ -95,7 +94,7 @@ bool LayerPartitioner::holds_more_than(int layers) {
   if (!more) return false;
   const Seconds slowest = more->total;
   const Seconds sum = std::max(slowest, all_layers() + ends_.embedding + ends_.head);
-  return (model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_ < bound_;
+  return may_win(sum, slowest, least_update_);
 }
 
 /// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
@@ -168,16 +167,37 @@ int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<in
   return low;
 }
 
-void LayerPartitioner::find_least_held(std::optional<int> uniform) {
+/// The most layers that a stage may hold without being too slow for the bounds.
+int LayerPartitioner::most_in_time(int stage, const LowerBound& lower) {
+  const auto in_time = [&](int layers) {
+    const ChunkPositions::Range moe = positions_.interleaves_kinds()
+                                          ? positions_.moe_range(stage, layers)
+                                          : positions_.moe_range(0, stage, layers);
+    const Seconds own = totals(stage, layers, moe).least;
+    return may_win(lower.sum, std::max(lower.slowest, own), least_update_);
+  };
+  int low = 0;
+  int high = layers_ + 1;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (in_time(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+/// False where the stages cannot hold all layers, for lack of memory or of time.
+bool LayerPartitioner::find_least_held(std::optional<int> uniform, const LowerBound& lower) {
   least_held_.assign(static_cast<std::size_t>(plan_.pp), 0);
-  if (!one_kind_ && !mixes_kinds()) return;  // what a stage can hold depends on where it begins
+  if (!one_kind_ && !mixes_kinds())
+    return true;  // what a stage can hold depends on where it begins
   int held = layers_;
   int guess = (layers_ + plan_.pp - 1) / plan_.pp;
   for (int stage = plan_.pp - 1; stage > 0 && held > 0; --stage) {
     guess = furthest(stage, 0, guess, uniform);
-    held -= guess;
+    held -= std::min(guess, most_in_time(stage, lower));
     least_held_[static_cast<std::size_t>(stage) - 1] = std::max(0, held);
   }
+  return held <= most_in_time(0, lower) && (held <= 0 || holds(0, 0, held, uniform));
 }
 
 /// Whether each stage may hold as many layers as the others.

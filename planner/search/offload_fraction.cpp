@@ -1,6 +1,8 @@
 #include "planner/search/offload_fraction.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "core/base/expects.hpp"
@@ -45,35 +47,39 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
                             const PointBound& bound, Bytes limit, Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
   const double most = point.offload_optimizer;
+  const double weight = least_weight(
+      context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
+  point.recompute = context.recomputes(point).back();
+  point.recompute_layers = 0;
   Seconds least = bound.least;
+  const auto may_win = [&](const LeastRecomputation& recomputed,
+                           std::optional<double> most_offloaded) {
+    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
+    return partition_may_win(
+        context.cost_model, work.plan, costs,
+        [&](Seconds step) { return found.pool.first_limit(point, std::max(least, step), weight); },
+        found.pool.bound_of(point, weight), context.recomputes(point), recomputed, most_offloaded);
+  };
+  const auto parts =
+      std::ranges::subrange(kOffloadParts.begin(), std::ranges::lower_bound(kOffloadParts, most));
   bool asked = false;
-  for (const double fraction : kOffloadParts) {
-    if (fraction >= most) break;
+  for (const double fraction : parts) {
     point.offload_optimizer = fraction;
-    point.recompute = context.recomputes(point).back();
-    point.recompute_layers = 0;
     const auto least_step = [&](const LeastRecomputation& recomputed) {
       return least_times_with_traffic(context, point, costs, recomputed).step;
     };
     least = std::max(least, least_step({}));  // larger fractions may recompute less
-    const double weight = least_weight(
-        context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return false;
     // Of all fractions the largest needs least recomputation: known from the point itself.
-    if (!found.pool.matters(point, least_step(bound.needed.of(point.zero, most)), weight))
-      return false;
-    // The same for every fraction.
-    if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {
-      return false;
+    const LeastRecomputation of_most = bound.needed.of(point.zero, most);
+    if (!found.pool.matters(point, least_step(of_most), weight)) return false;
+    if (!std::exchange(asked, true)) {  // the same for every fraction
+      if (fits_without_offload(context, point, limit, costs, work)) return false;
+      if (!may_win(of_most, *std::prev(parts.end()))) return false;
     }
     const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
     if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
-    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
-    if (!partition_may_win(context.cost_model, work.plan, costs, limit,
-                           found.pool.bound_of(point, weight), context.recomputes(point),
-                           recomputed)) {
-      continue;
-    }
+    if (!may_win(recomputed, std::nullopt)) continue;
     found.pending({least, point, &costs, weight});
     return true;
   }

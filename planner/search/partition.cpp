@@ -26,16 +26,16 @@ int most_recomputed(const CostModel& cost_model, const ParallelPlan& plan,
 }
 
 /// The most recomputed layers of each chunk with which a partition that may win fits: memory falls
-/// with each, but none need no buffer for it. Nothing where none may win.
+/// with each, but none need no buffer for it. Nothing where none may win. `holder` knows what fits.
 std::optional<int> most_that_may_win(const CostModel& cost_model, const ParallelPlan& plan,
-                                     LayerPartitioner& partitioner) {
+                                     LayerPartitioner& partitioner, LayerPartitioner& holder) {
   if (!partitioner.can_win(partitioner.lower_bound(0))) return std::nullopt;
   if (recomputes_alike(cost_model, plan)) {
     const int most = most_recomputed(cost_model, plan, partitioner);
-    if (most > 0 && partitioner.may_fit(most * plan.vpp)) return most;
-    return partitioner.may_fit(0) ? std::optional(0) : std::nullopt;
+    if (most > 0 && holder.may_fit(most * plan.vpp)) return most;
+    return holder.may_fit(0) ? std::optional(0) : std::nullopt;
   }
-  return partitioner.may_fit(std::nullopt) ? std::optional(0) : std::nullopt;
+  return holder.may_fit(std::nullopt) ? std::optional(0) : std::nullopt;
 }
 
 /// Whether a policy lets stages recompute nothing, too.
@@ -60,17 +60,32 @@ bool any_partition_may_win(LayerPartitioner& partitioner) {
 }
 
 bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
-                       Bytes usable, std::optional<Seconds> bound,
-                       std::span<const RecomputePolicy> policies,
-                       const LeastRecomputation& needed) {
+                       const MemoryLimit& limit, std::optional<Seconds> bound,
+                       std::span<const RecomputePolicy> policies, const LeastRecomputation& needed,
+                       std::optional<double> most_offloaded) {
   const std::span<const RecomputePolicy> enough = policies.subspan(first_enough(policies, needed));
   LayerPartitioner partitioner(cost_model, plan, costs);
-  partitioner.set_limits(usable, bound);
+  ParallelPlan offloaded;
+  std::optional<LayerPartitioner> other;
+  if (most_offloaded) {
+    offloaded = plan;
+    offloaded.offload_optimizer = *most_offloaded;
+    other.emplace(cost_model, offloaded, costs);
+  }
+  LayerPartitioner& holder = other ? *other : partitioner;
   const bool any = std::ranges::any_of(enough, [&](const RecomputePolicy& policy) {
     if (policy.kind == Recompute::none && includes_none(policies.back())) return false;
     set_policy(policy, plan);
     partitioner.follow_policy();
-    return most_that_may_win(cost_model, plan, partitioner).has_value();
+    const std::optional<Bytes> reserved = limit(partitioner.least_step(partitioner.lower_bound(0)));
+    if (!reserved) return false;
+    partitioner.set_limits(*reserved, bound);
+    if (other) {
+      set_policy(policy, offloaded);
+      other->follow_policy();
+      other->set_limits(*reserved, std::nullopt);
+    }
+    return most_that_may_win(cost_model, plan, partitioner, holder).has_value();
   });
   set_policy(policies.back(), plan);
   return any;
@@ -91,14 +106,14 @@ LeastRecomputation least_recomputation(const CostModel& cost_model, ParallelPlan
     partitioner.follow_policy();
     if (partitioner.may_fit(std::nullopt)) return {.full = 1, .selective = policy, .whole = whole};
   }
-  if (!whole) return {.full = cost_model.model().layers, .whole = false};
-  if (!cost_model.framework().recomputes_some_layers(plan.pp)) {
-    return {.full = cost_model.model().layers};
-  }
+  const int layers = cost_model.model().layers;
+  if (!whole) return {.full = layers, .whole = false, .fits = false};
   set_policy(Recompute::full, plan);
   partitioner.follow_policy();
+  if (!partitioner.may_fit(layers)) return {.full = layers, .fits = false};
+  if (!cost_model.framework().recomputes_some_layers(plan.pp)) return {.full = layers};
   int low = 0;
-  int high = cost_model.model().layers;
+  int high = layers;
   while (high - low > 1) {
     const int middle = low + (high - low) / 2;
     (partitioner.may_fit(middle) ? high : low) = middle;
@@ -125,17 +140,17 @@ std::optional<LayerPartition> best_partition(LayerPartitioner& partitioner, bool
     const int all = (cost_model.model().layers + plan.vpp - 1) / plan.vpp * plan.vpp;
     const LowerBound lower = partitioner.lower_bound(all);
     if (!partitioner.can_win(lower) || !partitioner.may_fit(all)) return std::nullopt;
-    return partitioner.solve(all, lower.slowest);
+    return partitioner.solve(all, lower);
   }
   const bool none_whole =
       plan.recompute == Recompute::none || plan.recompute == Recompute::selective;
   if (none_whole && !partitioner.first_stage_may_win(partitioner.lower_bound(0), false)) {
     return std::nullopt;
   }
-  const std::optional<int> most = most_that_may_win(cost_model, plan, partitioner);
+  const std::optional<int> most = most_that_may_win(cost_model, plan, partitioner, partitioner);
   if (!most) return std::nullopt;
   if (!recomputes_alike(cost_model, plan)) {
-    return partitioner.solve(std::nullopt, partitioner.lower_bound(0).slowest);
+    return partitioner.solve(std::nullopt, partitioner.lower_bound(0));
   }
   // The fewest that may fit, most often nearly the most.
   int low = 0;
@@ -154,7 +169,7 @@ std::optional<LayerPartition> best_partition(LayerPartitioner& partitioner, bool
     const LowerBound lower = partitioner.lower_bound(uniform);
     if (!partitioner.can_win(lower)) break;
     if (!partitioner.first_stage_may_win(lower, true) || !partitioner.may_fit(uniform)) continue;
-    if (auto found = partitioner.solve(uniform, lower.slowest)) {
+    if (auto found = partitioner.solve(uniform, lower)) {
       partitioner.tighten(found->step);
       best = std::move(found);
     }

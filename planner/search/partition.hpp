@@ -2,6 +2,7 @@
 // fronts.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -44,17 +45,24 @@ struct LeastRecomputation {
   int full = 0;
   std::optional<RecomputePolicy> selective{};
   bool whole = true;  ///< whole layers may be recomputed; else only the policy counts
+  bool fits = true;   ///< false: nothing fits, whatever is recomputed
   bool operator==(const LeastRecomputation&) const = default;
 };
 
-/// False when no partition that takes less than `bound` fits, whichever of `policies` it recomputes
-/// by; those that free less than `needed` are not looked at. Cheap; true is no promise. Leaves the
-/// last policy in `plan`.
+/// What a stage of a partition may reserve whose step is at least so long; nothing: none matters.
+using MemoryLimit = std::function<std::optional<Bytes>(Seconds)>;
+
+/// False when no partition that takes less than `bound` reserves at most `limit`, whichever of
+/// `policies` it recomputes by; those that free less than `needed` are not looked at. Cheap; true
+/// is no promise. Leaves the last policy in `plan`. With `most_offloaded` false only where that is
+/// so of every part of the optimizer on the host from the plan's up to that: what it takes is the
+/// plan's, what it reserves that of the largest part.
 [[nodiscard]] bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan,
-                                     const ShardingCosts& costs, Bytes usable,
+                                     const ShardingCosts& costs, const MemoryLimit& limit,
                                      std::optional<Seconds> bound,
                                      std::span<const RecomputePolicy> policies,
-                                     const LeastRecomputation& needed = {});
+                                     const LeastRecomputation& needed = {},
+                                     std::optional<double> most_offloaded = {});
 
 /// That for any partition of the layers to fit, whatever its schedule, where `policies` are none,
 /// selective ones by rising time, and maybe full: `plan` is 1F1B, which keeps least of all

@@ -211,7 +211,7 @@ bool PlanPool::matters(Seconds least) const {
   if (request.no_worse_than && least > *request.no_worse_than) return false;
   const std::optional<Seconds> last = last_listed();
   if (!last || !winner_) return true;
-  return least <= std::max({*last, *winner_, fastest_safe_.value_or(*winner_)});
+  return least <= std::max(*last, *winner_);  // nor does a longer one limit the winner
 }
 
 bool PlanPool::matters(const SearchPoint& point, Seconds least, double weight) const {
@@ -230,6 +230,16 @@ std::optional<Seconds> PlanPool::most_expected(const SearchPoint& point) const {
   return last ? std::min(*last, best->second) : best->second;
 }
 
+/// A plan of the point with a longer step limits the winner no more than those known do: it is
+/// offloaded, slower than the fastest safe one, or so slow that the winner, whose step is at most
+/// its expected one, is within its limit. That stays so: while the limit falls to exclude the
+/// winner, it falls below that of such a plan.
+Seconds PlanPool::limiting(const SearchPoint& point, double weight) const {
+  if (point.offload_optimizer > 0) return {};
+  const Seconds excludes = *winner_ / (1 + kMostGivenUp);
+  return std::min(fastest_safe_.value_or(excludes), excludes) / weight;
+}
+
 std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight) const {
   const std::optional<Seconds> expected = most_expected(point);
   const std::optional<Seconds> limit = context_.request.no_worse_than;
@@ -237,39 +247,57 @@ std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight
   if (!expected || !winner_) return at_most;
   // Until a safe plan is found, one limits the winner only where it is faster than that.
   const Seconds as_winner =
-      fastest_safe_ ? std::max(*fastest_safe_, std::min(*most_given_up(), longest_unbeaten(weight)))
-                    : longest_unbeaten(weight);
+      fastest_safe_
+          ? std::max(limiting(point, weight), std::min(*most_given_up(), longest_unbeaten(weight)))
+          : longest_unbeaten(weight);
   const Seconds most = std::max({*expected / weight, as_winner, *fastest_});
   return at_most ? std::min(*at_most, most) : most;
 }
 
 std::optional<Seconds> PlanPool::bound_of(const SearchPoint& point, double weight) const {
   if (context_.request.exhaustive) return std::nullopt;
-  const std::optional<Seconds> most = just_above(longest(point, weight));
-  if (!most || point.pp == 1) return most;  // of one stage the closed form is the step
-  return *most / (1 - kClosedFormExcess);
+  return just_above(longest(point, weight));
+}
+
+/// The probability with which plans of the point that take at least `step` have to fit in order to
+/// be listed, to win or to limit the winner; 0 where it does not matter, 1 or more where none does.
+/// `now`: that of the plan before.
+double PlanPool::least_probability(const SearchPoint& point, Seconds step, double weight,
+                                   double now) const {
+  const std::optional<Seconds> of_family = most_expected(point);
+  const std::optional<Seconds> given_up = most_given_up();
+  const bool may_win = !given_up || step <= *given_up;
+  const std::optional<Seconds> known = least_expected_within(step);
+  if (!of_family || !winner_ || (may_win && !known)) return 0;
+  const Seconds expected = may_win ? std::max(*of_family, *known) : *of_family;
+  const double risk = risk_factor(context_.request.preference);
+  const double least = 1 - (expected / (weight * step) - 1) / risk;
+  const bool safe = now < kSafeProbability && step <= limiting(point, weight);
+  return safe ? std::min(least, kSafeProbability) : least;
+}
+
+std::optional<Bytes> PlanPool::first_limit(const SearchPoint& point, Seconds step,
+                                           double weight) const {
+  const PlanRequest& request = context_.request;
+  const std::optional<Seconds> most = longest(point, weight);
+  if (request.exhaustive || !most) return context_.usable;
+  if (step > *most) return std::nullopt;
+  const bool risky = !request.max_memory && risk_factor(request.preference) > 0;
+  if (!risky || !fastest_ || step <= *fastest_) return context_.usable;
+  const double least = least_probability(point, step, weight, 0) - kRounding;
+  if (least >= 1) return std::nullopt;
+  return least <= request.least_probability ? context_.usable : memory_limit(request, least);
 }
 
 std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step, double weight,
                                           Bytes reserved) const {
   const PlanRequest& request = context_.request;
   const std::optional<double> now = fit_probability(request, reserved);
-  const double risk = risk_factor(request.preference);
-  if (!now || risk * (1 - *now) < kRounding) return std::nullopt;
-  double wanted = *now;
-  const std::optional<Seconds> of_family = most_expected(point);
+  if (!now || risk_factor(request.preference) * (1 - *now) < kRounding) return std::nullopt;
   if (const std::optional<Seconds> most = longest(point, weight); most && step > *most) {
     return std::nullopt;
   }
-  const std::optional<Seconds> given_up = most_given_up();
-  const bool may_win = !given_up || step <= *given_up;
-  const std::optional<Seconds> known = least_expected_within(step);
-  if (of_family && winner_ && (known || !may_win)) {
-    const Seconds expected = may_win ? std::max(*of_family, *known) : *of_family;
-    const double least = 1 - (expected / (weight * step) - 1) / risk;
-    const bool safe = *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
-    wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
-  }
+  const double wanted = std::max(*now, least_probability(point, step, weight, *now));
   if (wanted >= 1) return std::nullopt;
   return std::min(memory_limit(request, wanted), reserved - 1_B);
 }

@@ -72,9 +72,12 @@ class PlanPool {
   [[nodiscard]] bool matters(Seconds least) const;
   /// No plan of the point with a longer step matters; nothing: any does.
   [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
-  /// The bound that the closed form of a partition of the point's layers has to be below: its
-  /// simulated step, which is what counts, may be shorter by kClosedFormExcess.
+  /// The bound that the simulated step of a partition of the point's layers has to be below.
   [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const;
+  /// The most that plans of the point that take at least `step` may reserve in order to matter:
+  /// one that needs more fits with too small a probability. Nothing where none matters.
+  [[nodiscard]] std::optional<Bytes> first_limit(const SearchPoint& point, Seconds step,
+                                                 double weight) const;
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
   /// where none would. Exact: what it leaves out has no less an expected step than a plan found.
@@ -128,6 +131,9 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> last_listed() const;
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
+  [[nodiscard]] Seconds limiting(const SearchPoint& point, double weight) const;
+  [[nodiscard]] double least_probability(const SearchPoint& point, Seconds step, double weight,
+                                         double now) const;
   void note_winner(const PricedPoint& found);
   void note_winners();
   void note_undominated(Seconds step, Seconds expected);

@@ -14,7 +14,8 @@ struct Sharding {
   int zero = 0;
   double offload = 0;
   std::vector<int> groups{};  ///< over how many ranks, largest first
-  std::size_t hopeless = 0;   ///< groups from here on fit under no schedule
+  std::size_t hopeless = 0;   ///< groups from here on end under every schedule at
+  PointEnd end = PointEnd::hopeless;
 };
 
 /// A rule that some shardings break, and how many of them.
@@ -175,19 +176,23 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
                   const LeastStep& least, const PointBound& bound, Findings& found, Priced& work) {
   const auto end_here = [&](PointEnd end, std::size_t count) {
     const auto points = static_cast<std::int64_t>(count);
-    end == PointEnd::bounded ? found.count_bounded(points) : found.count_too_large(points);
+    const bool bounded = end == PointEnd::bounded || end == PointEnd::unlikely;
+    bounded ? found.count_bounded(points) : found.count_too_large(points);
   };
   const std::vector<int>& groups = sharding.groups;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i == sharding.hopeless) return end_here(PointEnd::hopeless, groups.size() - i);
+    if (i == sharding.hopeless) return end_here(sharding.end, groups.size() - i);
     point.shard_group = groups[i];
     const Progressed before(found);
     const PointEnd end = visit_point(context, point, bound, found, work);
     lower_proved(context, point, end, least.proved, bound.costs, before, found);
-    const bool opened =
-        end != PointEnd::hopeless && open_fractions(context, point, bound, found, work);
+    const bool of_all = end == PointEnd::hopeless || end == PointEnd::unlikely;
+    const bool opened = !of_all && open_fractions(context, point, bound, found, work);
     if (context.request.exhaustive || end == PointEnd::open || opened) continue;
-    if (end == PointEnd::hopeless) sharding.hopeless = i;
+    if (of_all) {
+      sharding.hopeless = i;
+      sharding.end = end;
+    }
     const bool memory_alone = end == PointEnd::hopeless || !may_be_partitioned(context, point);
     if (point.pp > 1 && (end == PointEnd::bounded || !memory_alone)) {
       found.proved.lower_to(least.proved);
@@ -206,7 +211,7 @@ void visit(const SearchContext& context, const DegreeNode& node, Findings& found
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
   }
-  NeededRecomputation needed(context, node);
+  NeededRecomputation needed(context, node, found.pool);
   for (auto& [point, hop] : points) {
     const LeastStep least = least_time(context, point, node, hop);
     const PointBound bound{*node.costs, least.assumed, needed};

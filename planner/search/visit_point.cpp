@@ -193,23 +193,23 @@ bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) 
          !context.pinned_counts;
 }
 
-LeastRecomputation NeededRecomputation::of(int zero, double offload) {
+NeededRecomputation::Known NeededRecomputation::known(int zero, double offload) {
   const Framework& framework = context_.request.framework;
   const std::vector<RecomputePolicy>& recomputes = context_.recomputes(node_.point);
   const bool chosen = recomputes.size() > 1 || recomputes.back().kind == Recompute::full;
   if (framework.per_stage_recompute || framework.fixed_blocks || context_.pinned_counts ||
       !chosen || context_.request.exhaustive) {
-    return {};
+    return {zero, offload, {}, context_.usable};
   }
   for (const Known& known : known_) {
-    if (known.zero == zero && known.offload == offload) return known.least;
+    if (known.zero == zero && known.offload == offload) return known;
   }
   // Memory falls as the offloaded part grows: what none and all of it need alike, every part does.
   if (offload > 0 && offload < 1) {
-    const LeastRecomputation most = of(zero, 0);
-    if (const LeastRecomputation least = of(zero, 1); most == least) {
-      known_.push_back({zero, offload, least});
-      return least;
+    const Known most = known(zero, 0);
+    if (const Known least = known(zero, 1); most.least == least.least) {
+      known_.push_back({zero, offload, least.least, std::max(least.limit, most.limit)});
+      return known_.back();
     }
   }
   SearchPoint point = node_.point;
@@ -222,10 +222,15 @@ LeastRecomputation NeededRecomputation::of(int zero, double offload) {
   point.shard_group = point.dp * point.sharding.cp;
   point.offload_optimizer = offload;
   ParallelPlan plan = degrees_of(context_.request, point);
-  known_.push_back(
-      {zero, offload,
-       least_recomputation(context_.cost_model, plan, *node_.costs, context_.usable, recomputes)});
-  return known_.back().least;
+  const double weight = least_weight(context_.request, features_of_degrees(context_.request, plan));
+  Bytes limit = context_.usable;
+  if (!context_.whole_front) {
+    limit = pool_.first_limit(point, node_.least, weight).value_or(limit);
+  }
+  known_.push_back({zero, offload,
+                    least_recomputation(context_.cost_model, plan, *node_.costs, limit, recomputes),
+                    limit});
+  return known_.back();
 }
 
 PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,
@@ -237,6 +242,14 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   LeastRecomputation needed;
   if (some_can_win) {
     needed = bound.needed.of(point.zero, point.offload_optimizer);
+    if (!needed.fits && !context.whole_front) {  // under any schedule
+      if (bound.needed.limit(point.zero, point.offload_optimizer) < context.usable) {
+        found.count_bounded();
+        return PointEnd::unlikely;
+      }
+      found.too_large({least_shortage(context, point, costs, work), point});
+      return PointEnd::hopeless;
+    }
     const LeastTimes times = least_times_with_traffic(context, point, costs, needed);
     least = std::max(least, times.step);
     weight = least_weight_of(context.request, point);
@@ -249,27 +262,52 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     return smaller_may_win ? PointEnd::open : PointEnd::bounded;
   };
   if (!can_win && !context.whole_front) return end_bounded();
+  const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
+  const bool partition_can_win = can_win && partitioned;
+  const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
+  std::optional<bool> may_win;  // a partition, of which the balanced one is one
+  const auto find_may_win = [&] {
+    point.recompute = context.recomputes(point).back();
+    point.recompute_layers = 0;
+    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
+    may_win = partition_may_win(
+        context.cost_model, work.plan, costs,
+        [&](Seconds step) { return found.pool.first_limit(point, std::max(least, step), weight); },
+        found.pool.bound_of(point, weight), context.recomputes(point), needed);
+  };
+  if (partition_can_win && !context.whole_front && found.pool.best()) {
+    find_may_win();
+    if (!*may_win) {
+      // Whether nothing fits so likely that it matters, or nothing at all: of smaller groups
+      // neither, and where this schedule holds least of others.
+      const Bytes most =
+          least_held ? bound.needed.limit(point.zero, point.offload_optimizer)
+                     : found.pool.first_limit(point, bound.least, weight).value_or(context.usable);
+      const bool asked = least_held || smaller_may_win;
+      const bool may_fit = !asked || partition_may_fit(context.cost_model, work.plan, costs, most,
+                                                       context.recomputes(point));
+      if (!may_fit && most == context.usable) {
+        found.count_too_large();
+        return least_held ? PointEnd::hopeless : PointEnd::too_large;
+      }
+      found.count_bounded();
+      if (!may_fit) return least_held ? PointEnd::unlikely : PointEnd::bounded;
+      return smaller_may_win ? PointEnd::open : PointEnd::bounded;
+    }
+  }
   const Bytes shortage = least_shortage(context, point, costs, work);
   const bool fits = shortage <= Bytes{};
   if (!can_win && fits && found.front_dominates(least, shortage + context.usable)) {
     return end_bounded();
   }
-  const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
-  const bool partition_can_win = can_win && partitioned;
-  const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   bool priced = false;
   const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
   if (fits) {
     const std::vector<int>& layers = work.plan.layers_per_stage;
     priced = price_recomputations(pricing, point, *std::max_element(layers.begin(), layers.end()));
   }
-  const bool may_win =
-      partition_can_win &&
-      partition_may_win(context.cost_model, work.plan, costs, context.usable,
-                        found.pool.bound_of(point, weight), context.recomputes(point), needed);
-  if (may_win) {
-    found.pending({least, point, &costs, weight});
-  }
+  if (partition_can_win && !may_win) find_may_win();
+  if (may_win.value_or(false)) found.pending({least, point, &costs, weight});
   if (can_win && !partitioned) {
     note_unsearched(context, point, least, found);
     if (!context.pinned_counts && price_mix(pricing, point)) priced = true;
@@ -287,7 +325,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   }
   if (partitioned && !partition_can_win && !least_held) return end_bounded();
   found.too_large({shortage, point});
-  if (may_win) return PointEnd::open;
+  if (may_win.value_or(false)) return PointEnd::open;
   if (!partitioned || (!least_held && !smaller_may_win)) return PointEnd::too_large;
   return end_too_large(context, point, costs, least_held, smaller_may_win, work);
 }

@@ -6,6 +6,7 @@
 
 #include "planner/search/bounds.hpp"
 #include "planner/search/layer_partitioner.hpp"
+#include "planner/search/simulate_step.hpp"
 #include "planner/space/candidates.hpp"
 #include "planner/space/legality.hpp"
 #include "tests/planner/requests.hpp"
@@ -102,26 +103,44 @@ class AllSplits {
   Seconds best_ = kUnbounded;
 };
 
+/// `bound`: of the simulated step; `closed_form`: of that.
 std::optional<LayerPartition> partition_of(const CostModel& cost_model, const ParallelPlan& p,
-                                           Bytes usable, std::optional<Seconds> bound) {
+                                           Bytes usable, std::optional<Seconds> bound,
+                                           Seconds closed_form = kUnbounded) {
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
   LayerPartitioner partitioner(cost_model, p, costs);
   partitioner.set_limits(usable, bound);
+  partitioner.tighten(closed_form);
   return best_partition(partitioner);
 }
 
-/// A bound just above the best partition cuts off none as good, nor does one just below it let one
+/// What the simulated step of a plan with this partition is not below.
+Seconds least_step_of(const CostModel& cost_model, ParallelPlan p, const LayerPartition& split) {
+  apply_partition(split, p);
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  return least_step(StageModel(cost_model, p, costs), cost_model.price(p).time);
+}
+
+/// Bounds just above the best partition cut off none as good, nor does one just below it let one
 /// pass.
-void check_bounds(const CostModel& cost_model, const ParallelPlan& p, Bytes usable, Seconds best) {
-  const auto bounded = partition_of(cost_model, p, usable, just_above(best));
+void check_bounds(const CostModel& cost_model, const ParallelPlan& p, Bytes usable,
+                  const LayerPartition& best) {
+  const Seconds least = least_step_of(cost_model, p, best);
+  const auto bounded = partition_of(cost_model, p, usable, just_above(least));
   REQUIRE(bounded);
-  CHECK(bounded->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-12));
-  CHECK_FALSE(partition_of(cost_model, p, usable, best * (1 - 1e-6)));
+  CHECK(bounded->step.in(1_us) == Approx(best.step.in(1_us)).epsilon(1e-12));
+  CHECK(partition_of(cost_model, p, usable, std::nullopt, *just_above(best.step)));
+  CHECK_FALSE(partition_of(cost_model, p, usable, std::nullopt, best.step * (1 - 1e-6)));
+  const Seconds shorter = least * (1 - 1e-6);
+  if (const auto other = partition_of(cost_model, p, usable, shorter)) {
+    CHECK(other->step > best.step * (1 - 1e-12));
+    CHECK(least_step_of(cost_model, p, *other) < shorter);
+  }
   ParallelPlan none = p;
   none.recompute = Recompute::none;
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
   LayerPartitioner partitioner(cost_model, none, costs);
-  partitioner.set_limits({}, just_above(best));
+  partitioner.set_limits({}, just_above(least));
   CHECK(any_partition_may_win(partitioner));
 }
 
@@ -130,7 +149,17 @@ void check_rejections(const PlanRequest& r, const CostModel& cost_model, Paralle
                       Bytes usable, const LayerPartition& split) {
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
   const std::vector<RecomputePolicy> policies = {{p.recompute, p.recompute_modules}};
-  CHECK(partition_may_win(cost_model, p, costs, usable, just_above(split.step), policies));
+  const Seconds least = least_step_of(cost_model, p, split);
+  const auto may_win = [&](Bytes reserved, Seconds bound) {
+    const auto limit = [&](Seconds step) {
+      CHECK(step <= least);
+      return reserved;
+    };
+    return partition_may_win(cost_model, p, costs, limit, bound, policies);
+  };
+  CHECK(may_win(usable, *just_above(least)));
+  CHECK_FALSE(may_win({}, *just_above(least)));
+  CHECK_FALSE(may_win(usable, least / 2));
   if (r.framework.per_stage_recompute || p.recompute == Recompute::selective) return;
   p.schedule = ScheduleKind::one_f_one_b;
   p.vpp = 1;
@@ -197,7 +226,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     if (!split) continue;
     ++found;
     CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
-    check_bounds(cost_model, p, usable, split->step);
+    check_bounds(cost_model, p, usable, *split);
     check_rejections(r, cost_model, p, usable, *split);
     for (std::size_t s = 0; s < split->layers.size(); ++s) {
       if (split->recomputed[s] > 0 && split->selective[s] > 0) ++mixed;
@@ -234,7 +263,7 @@ bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   REQUIRE(split.has_value() == (best < Seconds{1e29}));
   if (!split) return false;
   CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
-  check_bounds(cost_model, p, usable, split->step);
+  check_bounds(cost_model, p, usable, *split);
   check_rejections(r, cost_model, p, usable, *split);
   p.layers_per_stage = split->layers;
   p.recompute_layers = split->recomputed;
