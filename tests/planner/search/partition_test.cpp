@@ -121,8 +121,7 @@ Seconds least_step_of(const CostModel& cost_model, ParallelPlan p, const LayerPa
   return least_step(StageModel(cost_model, p, costs), cost_model.price(p).time);
 }
 
-/// Bounds just above the best partition cut off none as good, nor does one just below it let one
-/// pass.
+/// Bounds just above the best partition cut off none as good; just below it none passes.
 void check_bounds(const CostModel& cost_model, const ParallelPlan& p, Bytes usable,
                   const LayerPartition& best) {
   const Seconds least = least_step_of(cost_model, p, best);
@@ -132,10 +131,9 @@ void check_bounds(const CostModel& cost_model, const ParallelPlan& p, Bytes usab
   CHECK(partition_of(cost_model, p, usable, std::nullopt, *just_above(best.step)));
   CHECK_FALSE(partition_of(cost_model, p, usable, std::nullopt, best.step * (1 - 1e-6)));
   const Seconds shorter = least * (1 - 1e-6);
-  if (const auto other = partition_of(cost_model, p, usable, shorter)) {
-    CHECK(other->step > best.step * (1 - 1e-12));
-    CHECK(least_step_of(cost_model, p, *other) < shorter);
-  }
+  const auto other = partition_of(cost_model, p, usable, shorter);
+  CHECK((!other || other->step > best.step * (1 - 1e-12)));
+  CHECK((!other || least_step_of(cost_model, p, *other) < shorter));
   ParallelPlan none = p;
   none.recompute = Recompute::none;
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
@@ -151,10 +149,7 @@ void check_rejections(const PlanRequest& r, const CostModel& cost_model, Paralle
   const std::vector<RecomputePolicy> policies = {{p.recompute, p.recompute_modules}};
   const Seconds least = least_step_of(cost_model, p, split);
   const auto may_win = [&](Bytes reserved, Seconds bound) {
-    const auto limit = [&](Seconds step) {
-      CHECK(step <= least);
-      return reserved;
-    };
+    const auto limit = [&](Seconds step) { return step <= least ? reserved : Bytes{}; };
     return partition_may_win(cost_model, p, costs, limit, bound, policies);
   };
   CHECK(may_win(usable, *just_above(least)));
