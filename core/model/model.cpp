@@ -185,10 +185,9 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
       count_attention_vectors(*this, count);
       break;
   }
-  const bool mlp = mlp_only_layers == 0 || mixer == TokenMixer::none;
-  if (mlp && kind == LayerKind::moe) {
+  if (has_mlp(mixer) && kind == LayerKind::moe) {
     count_experts(*this, count);
-  } else if (mlp) {
+  } else if (has_mlp(mixer)) {
     count_dense_mlp(*this, count);
   }
   count.replicated += norms_per_layer() * norm_parameters(*this, hidden);

@@ -280,9 +280,14 @@ struct ModelSpec {
   [[nodiscard]] int expert_layers() const;
   /// How many layers have this mixer.
   [[nodiscard]] int layers_with(TokenMixer mixer) const;
-  /// The mixer of layers that have an MLP: none where layers have one part.
+  /// Whether layers of this mixer have an MLP, or experts in its place: all have, but where layers
+  /// have one part each only those without a mixer.
+  [[nodiscard]] bool has_mlp(TokenMixer mixer) const {
+    return mlp_only_layers == 0 || mixer == TokenMixer::none;
+  }
+  /// A mixer of layers that have an MLP: none where layers have one part.
   [[nodiscard]] TokenMixer mixer_before_mlp() const {
-    return mlp_only_layers > 0 ? TokenMixer::none : TokenMixer::attention;
+    return has_mlp(TokenMixer::attention) ? TokenMixer::attention : TokenMixer::none;
   }
   /// Norm layers in one block: 1 (parallel block, or of one part), 2, or 4 (with post-norms).
   [[nodiscard]] int norms_per_layer() const;

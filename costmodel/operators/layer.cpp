@@ -61,7 +61,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
     if (model.post_norms) list.push(norm("attention_output_norm", s));
     list.push(residual("attention_residual", s, model.hidden_dropout));
   }
-  if (mixer == TokenMixer::none || model.mlp_only_layers == 0) {
+  if (model.has_mlp(mixer)) {
     if (!model.parallel_block) list.push(norm("post_attention_norm", s));
     if (kind == LayerKind::moe) {
       push_experts(list, model, framework, s, sharding);

@@ -30,8 +30,8 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
 
 double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& sharding) {
   if (model.moe.experts == 0) return 0;
-  const TokenMixer mixer = model.mlp_only_layers > 0 ? TokenMixer::none : TokenMixer::attention;
-  const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe, mixer);
+  const ModelSpec::LayerParameters all =
+      model.layer_parameters(LayerKind::moe, model.mixer_before_mlp());
   return static_cast<double>(all.expert_matrices) /
              (static_cast<double>(sharding.ep) * sharding.etp) +
          static_cast<double>(all.expert_vectors) / sharding.ep;

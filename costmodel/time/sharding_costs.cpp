@@ -220,8 +220,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
     }
   }
   const DeferredWeights later = deferred_weights(list, model);
-  const bool has_mlp = mixer == TokenMixer::none || model.mlp_only_layers == 0;
-  const bool has_experts = kind == LayerKind::moe && has_mlp;
+  const bool has_experts = kind == LayerKind::moe && model.has_mlp(mixer);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
       static_cast<double>(sharding.microbatch) * context.job.sequence / sharding.cp;

@@ -31,8 +31,7 @@ class LongestStage {
     std::vector<Traffic> out;
     for (const TokenMixer mixer : kTokenMixers) {
       const double share = static_cast<double>(model.layers_with(mixer)) / model.layers;
-      const bool has_experts = model.mlp_only_layers == 0 || mixer == TokenMixer::none;
-      if (share == 0 || (experts && !has_experts)) continue;
+      if (share == 0 || (experts && !model.has_mlp(mixer))) continue;
       const double passes = share * microbatches_ * (experts ? moe_layers() : layers_);
       const OperatorList operators =
           layer_operators(model, request_.job, request_.framework, sharding_of(plan_),

@@ -226,6 +226,17 @@ TEST_CASE("a model file with state spaces is read back as it was written") {
   }
 }
 
+TEST_CASE("where layers have one part each, only those without a mixer have an MLP") {
+  const ModelSpec parts = hybrid_model("nemotron-3-nano-30b-a3b");
+  const ModelSpec whole = hybrid_model("7b");
+  for (const TokenMixer mixer : kTokenMixers) {
+    CHECK(parts.has_mlp(mixer) == (mixer == TokenMixer::none));
+    CHECK(whole.has_mlp(mixer));
+  }
+  CHECK(parts.mixer_before_mlp() == TokenMixer::none);
+  CHECK(whole.mixer_before_mlp() == TokenMixer::attention);
+}
+
 TEST_CASE("impossible state spaces and layers of one part are refused with the field") {
   const auto refused = [](const char* field, auto change) {
     ModelSpec model = hybrid_model("nemotron-3-nano-30b-a3b");
