@@ -49,15 +49,18 @@ std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, Reject
   return "the configuration";
 }
 
+/// The values next to `value` among some in ascending order: "2 or 4", or the last or the first.
+std::string nearest_of(const std::vector<std::int64_t>& values, std::int64_t value) {
+  const auto above = std::ranges::upper_bound(values, value);
+  const auto not_below = std::ranges::lower_bound(values, value);
+  if (above == values.end()) return fmt::format("{}", values.back());
+  if (not_below == values.begin()) return fmt::format("{}", *above);
+  return fmt::format("{} or {}", *std::prev(not_below), *above);
+}
+
 /// Nearest values of `n`'s divisors, for "tp 3 does not divide ... nearest: 2 or 4".
 std::string nearest_divisors(std::int64_t n, std::int64_t value) {
-  std::int64_t below = 1;
-  std::int64_t above = 0;
-  for (const std::int64_t d : divisors(n)) {
-    if (d <= value) below = d;
-    if (d >= value && above == 0) above = d;
-  }
-  return above > 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
+  return nearest_of(divisors(n), value);
 }
 
 /// The legal ZeRO groups around the plan's one.
@@ -111,6 +114,33 @@ std::string nearest_split(const PlanRequest& request, const ParallelPlan& plan,
   return "--cp " + nearest_tp(request, heads / plan.tp, plan.cp);
 }
 
+/// Values of ep or etp around the plan's: those that divide what the axis splits (the experts, or
+/// their width) and, times the other degree, the ranks of a stage, and that no other
+/// rule about experts refuses. Where no value goes with the other degree, that is 1.
+std::string nearest_of_experts(const PlanRequest& request, ParallelPlan plan, bool etp) {
+  using enum RejectionReason;
+  const MixtureOfExperts& moe = request.model.moe;
+  int& wrong = etp ? plan.etp : plan.ep;
+  int& other = etp ? plan.ep : plan.etp;
+  const std::int64_t ranks = saturated_product({plan.tp, plan.cp, plan.dp});
+  const bool kept = ranks % other == 0 && (etp ? moe.experts : moe.expert_ffn_hidden) % other == 0;
+  if (!kept) other = 1;
+  const int asked = wrong;
+  std::vector<std::int64_t> valid;
+  for (const std::int64_t d :
+       divisors(std::gcd(etp ? moe.expert_ffn_hidden : moe.experts, ranks / other))) {
+    wrong = static_cast<int>(d);
+    const std::optional<Rejection> found =
+        check_degrees(request.model, request.job, request.cluster, request.framework, plan);
+    if (!found || found->reason == batch_not_divisible || found->reason == sequence_not_divisible) {
+      valid.push_back(d);
+    }
+  }
+  if (valid.empty()) return {};
+  return fmt::format("--{} {}{}", etp ? "etp" : "ep", nearest_of(valid, asked),
+                     kept ? "" : fmt::format(" with --{} 1", etp ? "ep" : "etp"));
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
@@ -131,12 +161,8 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
     }
     case RejectionReason::shard_group: return degrees(nearest_groups(plan));
     case experts_not_divisible: {
-      const MixtureOfExperts& moe = request.model.moe;
-      if (moe.experts % plan.ep != 0) {
-        return degrees("--ep " + nearest_divisors(moe.experts, plan.ep));
-      }
-      if (moe.expert_ffn_hidden % plan.etp == 0) return {};
-      return degrees("--etp " + nearest_divisors(moe.expert_ffn_hidden, plan.etp));
+      const std::string nearest = nearest_of_experts(request, plan, etp_is_wrong(request, plan));
+      return nearest.empty() ? nearest : degrees(nearest);
     }
     case batch_not_divisible: {
       const std::int64_t unit = std::int64_t{plan.dp} * plan.microbatch;
