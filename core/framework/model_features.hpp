@@ -1,4 +1,7 @@
 // Parts of models that frameworks have or have not, as the rules of their tables ask for them.
+// A rule refuses a part that most frameworks have, with the source that lacks it. A part that few
+// have is a flag of Framework: sparse_attention, and any_model for what only transformers' modules
+// have. A table without the flag lacks the part.
 #pragma once
 
 #include "core/model/model.hpp"
