@@ -66,15 +66,11 @@ ModelSpec small_shared_experts() {
 }
 
 ModelSpec small_latent(int q_rank) {
-  ModelSpec model = small_model(false);
-  model.kv_heads = model.heads;
-  model.mla = {.kv_lora_rank = 5,
-               .q_lora_rank = q_rank,
-               .qk_nope_head_dim = 3,
-               .qk_rope_head_dim = 2,
-               .v_head_dim = 4};
-  model.head_dim = 5;
-  return model;
+  return like_deepseek(small_model(false), {.kv_lora_rank = 5,
+                                            .q_lora_rank = q_rank,
+                                            .qk_nope_head_dim = 3,
+                                            .qk_rope_head_dim = 2,
+                                            .v_head_dim = 4});
 }
 
 TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec's count") {

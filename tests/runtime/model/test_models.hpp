@@ -62,28 +62,18 @@ inline ModelSpec test_qwen3_moe() {
 
 /// Like Qwen2-MoE's: biases of q, k and v, and shared experts that a gate weights.
 inline ModelSpec test_qwen2_moe() {
-  ModelSpec model = test_llama();
-  model.qkv_bias = true;
-  model.moe.experts = 6;
-  model.moe.experts_per_token = 2;
-  model.moe.expert_ffn_hidden = 8;
-  model.moe.shared_ffn_hidden = 20;
-  model.moe.shared_expert_gate = true;
-  model.moe.router_normalized = false;
-  return model;
+  return like_qwen2_moe(
+      test_llama(),
+      {.experts = 6, .experts_per_token = 2, .expert_ffn_hidden = 8, .shared_ffn_hidden = 20});
 }
 
 /// DeepSeek-V3-like: latents of queries, keys and values; heads of three widths.
 inline ModelSpec test_latent() {
-  ModelSpec model = test_llama();
-  model.mla = {.kv_lora_rank = 9,
-               .q_lora_rank = 11,
-               .qk_nope_head_dim = 5,
-               .qk_rope_head_dim = 4,
-               .v_head_dim = 6};
-  model.kv_heads = model.heads;
-  model.head_dim = 9;
-  return model;
+  return like_deepseek(test_llama(), {.kv_lora_rank = 9,
+                                      .q_lora_rank = 11,
+                                      .qk_nope_head_dim = 5,
+                                      .qk_rope_head_dim = 4,
+                                      .v_head_dim = 6});
 }
 
 /// DeepSeek-V2-Lite-like: queries from the hidden state, YaRN that scales the scores too, experts
@@ -106,20 +96,11 @@ inline ModelSpec test_latent_direct() {
   return model;
 }
 
-/// Like DeepSeek-V3's mixture: a dense layer, then sigmoid scores with a correction, groups of
-/// experts, normalized and scaled weights, shared experts.
+/// Like DeepSeek-V3's mixture, with shared experts.
 inline ModelSpec test_deepseek_experts() {
   ModelSpec model = test_llama();
-  model.moe.experts = 8;
-  model.moe.experts_per_token = 3;
-  model.moe.expert_ffn_hidden = 8;
-  model.moe.shared_ffn_hidden = 8;
-  model.moe.first_dense_layers = 1;
-  model.moe.router_score = RouterScore::sigmoid;
-  model.moe.router_bias = true;
-  model.moe.router_groups = 4;
-  model.moe.router_group_topk = 2;
-  model.moe.router_scaling = 2.5;
+  model.moe = like_deepseek_v3(
+      {.experts = 8, .experts_per_token = 3, .expert_ffn_hidden = 8, .shared_ffn_hidden = 8});
   return model;
 }
 

@@ -15,6 +15,7 @@
 #include "costmodel/schedule/lower_plan.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/training/training_device.hpp"
+#include "tests/runtime/training/small_models.hpp"
 #include "tests/support/catch.hpp"
 #include "topologies/import/this_machine.hpp"
 
@@ -34,16 +35,13 @@ inline ModelSpec measured_llama() {
 
 /// DeepSeek-V3's attention, or with queries from the hidden state V2-Lite's.
 inline ModelSpec measured_latent(int q_lora_rank) {
-  ModelSpec model = measured_llama();
+  ModelSpec model = like_deepseek(measured_llama(), {.kv_lora_rank = 64,
+                                                     .q_lora_rank = q_lora_rank,
+                                                     .qk_nope_head_dim = 32,
+                                                     .qk_rope_head_dim = 16,
+                                                     .v_head_dim = 40});
   model.name = q_lora_rank > 0 ? "small-deepseek-v3" : "small-deepseek-v2-lite";
   model.constants->rope = {.theta = 10'000};
-  model.kv_heads = model.heads;
-  model.mla = {.kv_lora_rank = 64,
-               .q_lora_rank = q_lora_rank,
-               .qk_nope_head_dim = 32,
-               .qk_rope_head_dim = 16,
-               .v_head_dim = 40};
-  model.head_dim = 48;
   return model;
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/io/data/samples.hpp"
 #include "runtime/model/initial.hpp"
 #include "runtime/training/training_device.hpp"
+#include "tests/runtime/training/small_models.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -93,29 +94,21 @@ inline ModelSpec small_qwen3_moe(int layers = 4) {
 /// Qwen2-MoE-like: biases of q, k and v; next to the routed experts of each layer shared ones with
 /// a gate.
 inline ModelSpec small_qwen2_moe(int layers = 4) {
-  ModelSpec m = small_llama(layers);
+  ModelSpec m = like_qwen2_moe(
+      small_llama(layers),
+      {.experts = 4, .experts_per_token = 2, .expert_ffn_hidden = 12, .shared_ffn_hidden = 20});
   m.name = "small-qwen2-moe";
-  m.qkv_bias = true;
-  m.moe.experts = 4;
-  m.moe.experts_per_token = 2;
-  m.moe.expert_ffn_hidden = 12;
-  m.moe.shared_ffn_hidden = 20;
-  m.moe.shared_expert_gate = true;
-  m.moe.router_normalized = false;
   return m;
 }
 
 /// DeepSeek-V3-like attention: latents of queries, keys and values, heads of three widths.
 inline ModelSpec small_deepseek(int layers = 4) {
-  ModelSpec m = small_llama(layers);
+  ModelSpec m = like_deepseek(small_llama(layers), {.kv_lora_rank = 8,
+                                                    .q_lora_rank = 12,
+                                                    .qk_nope_head_dim = 4,
+                                                    .qk_rope_head_dim = 2,
+                                                    .v_head_dim = 3});
   m.name = "small-deepseek";
-  m.kv_heads = m.heads;
-  m.mla = {.kv_lora_rank = 8,
-           .q_lora_rank = 12,
-           .qk_nope_head_dim = 4,
-           .qk_rope_head_dim = 2,
-           .v_head_dim = 3};
-  m.head_dim = 6;
   return m;
 }
 
@@ -139,16 +132,8 @@ inline ModelSpec small_glm4_moe(int layers = 4) {
   m.name = "small-glm4-moe";
   m.qkv_bias = true;
   m.constants->rope.rotated_part = 0.5;
-  m.moe.experts = 8;
-  m.moe.experts_per_token = 3;
-  m.moe.expert_ffn_hidden = 12;
-  m.moe.shared_ffn_hidden = 12;
-  m.moe.first_dense_layers = 1;
-  m.moe.router_score = RouterScore::sigmoid;
-  m.moe.router_bias = true;
-  m.moe.router_groups = 4;
-  m.moe.router_group_topk = 2;
-  m.moe.router_scaling = 2.5;
+  m.moe = like_deepseek_v3(
+      {.experts = 8, .experts_per_token = 3, .expert_ffn_hidden = 12, .shared_ffn_hidden = 12});
   return m;
 }
 

@@ -60,15 +60,9 @@ ModelSpec small_qwen3_moe() {
 }
 
 ModelSpec small_qwen2_moe() {
-  ModelSpec model = two_layer_llama();
-  model.qkv_bias = true;
-  model.moe.experts = 4;
-  model.moe.experts_per_token = 2;
-  model.moe.expert_ffn_hidden = 8;
-  model.moe.shared_ffn_hidden = 16;
-  model.moe.shared_expert_gate = true;
-  model.moe.router_normalized = false;
-  return model;
+  return like_qwen2_moe(
+      two_layer_llama(),
+      {.experts = 4, .experts_per_token = 2, .expert_ffn_hidden = 8, .shared_ffn_hidden = 16});
 }
 
 /// GLM-4.5-like.
@@ -91,14 +85,11 @@ ModelSpec small_glm4_moe() {
 
 /// DeepSeek-V3-like, dense; with experts DeepSeek-V2-Lite-like.
 ModelSpec tiny_deepseek(bool lite) {
-  ModelSpec model = two_layer_llama();
-  model.kv_heads = model.heads;
-  model.mla = {.kv_lora_rank = 6,
-               .q_lora_rank = lite ? 0 : 5,
-               .qk_nope_head_dim = 3,
-               .qk_rope_head_dim = 2,
-               .v_head_dim = 4};
-  model.head_dim = 5;
+  ModelSpec model = like_deepseek(two_layer_llama(), {.kv_lora_rank = 6,
+                                                      .q_lora_rank = lite ? 0 : 5,
+                                                      .qk_nope_head_dim = 3,
+                                                      .qk_rope_head_dim = 2,
+                                                      .v_head_dim = 4});
   if (!lite) return model;
   model.moe.experts = 4;
   model.moe.experts_per_token = 2;
@@ -113,17 +104,9 @@ ModelSpec tiny_deepseek(bool lite) {
 /// DeepSeek-V3-like, with experts.
 ModelSpec tiny_deepseek_v3() {
   ModelSpec model = tiny_deepseek(false);
-  model.moe.experts = 8;
-  model.moe.experts_per_token = 3;
-  model.moe.expert_ffn_hidden = 8;
-  model.moe.shared_ffn_hidden = 16;
-  model.moe.first_dense_layers = 1;
+  model.moe = like_deepseek_v3(
+      {.experts = 8, .experts_per_token = 3, .expert_ffn_hidden = 8, .shared_ffn_hidden = 16});
   model.moe.every = 2;  // a single layer: as the reader describes it
-  model.moe.router_score = RouterScore::sigmoid;
-  model.moe.router_bias = true;
-  model.moe.router_groups = 4;
-  model.moe.router_group_topk = 2;
-  model.moe.router_scaling = 2.5;
   return model;
 }
 
