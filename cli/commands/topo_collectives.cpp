@@ -125,6 +125,10 @@ Result<CommandResult> topo_collectives_command(const CommandContext& context) {
   }
   std::vector<std::string> assumptions;
   Result<HardwareModel> machine = hardware_model_of(context.settings, *ranks, assumptions);
+  if (machine && machine->cluster.gpus() < 2) {  // of a machine of one GPU: two of them
+    assumptions.clear();
+    machine = hardware_model_of(context.settings, 2, assumptions);
+  }
   if (!machine) {
     Error error = machine.error();
     if (error.where == "--gpus") error.where = "--ranks";

@@ -70,9 +70,12 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     if (!most) return most.error();
     const Bytes memory = request.cluster.gpu().memory;
     if (*most > Bytes{} && *most < 1_MiB) {
-      return input_error(setting->where, in_quotes(setting->value) + " is less than 1 MiB",
-                         "a size with its unit",
-                         fmt::format("nearest valid: --max-memory {:.0f}GiB", most->in(kByte)));
+      const double number = most->in(kByte);  // typed without a unit, most often
+      return input_error(
+          setting->where, in_quotes(setting->value) + " is less than 1 MiB", "a size with its unit",
+          number <= memory.in(1_GiB) ? fmt::format("nearest valid: --max-memory {:.0f}GiB", number)
+                                     : fmt::format("at most the {:.2f} GiB of one {}",
+                                                   memory.in(1_GiB), request.cluster.gpu().name));
     }
     if (*most <= Bytes{} || *most > memory) {
       return input_error(setting->where, in_quotes(setting->value),

@@ -123,6 +123,24 @@ void add_other_states(const PrecisionRecipe& recipe, const Framework& framework,
                                 recipe.name, framework.name, framework.default_precision));
 }
 
+/// The error for a format whose products the GPU has no kernels for.
+Error no_kernels(const Setting* setting, const PrecisionRecipe& recipe, const GpuSpec& gpu) {
+  std::string capability = fmt::format("{:.1f} or later", recipe.least_capability);
+  if (recipe.below_capability) {
+    capability =
+        fmt::format("{:.1f} and below {:.1f}", recipe.least_capability, *recipe.below_capability);
+  }
+  const std::string own = gpu.compute_capability > 0
+                              ? fmt::format(" (compute capability {:.1f})", gpu.compute_capability)
+                              : " (no CUDA)";
+  const bool fp8 = gpu.peak(Dtype::fp8) > FlopsPerSecond{};
+  return input_error(setting != nullptr ? setting->where : "--precision",
+                     fmt::format("{} on {}{}", recipe.name, gpu.name, own),
+                     "GPUs of compute capability " + capability +
+                         ", for which TransformerEngine has kernels of its blocks",
+                     fp8 ? "nearest valid: fp8" : "nearest valid: bf16");
+}
+
 Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& framework,
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
@@ -137,12 +155,7 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                        : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (setting != nullptr) add_other_states(*recipe, framework, assumed);
-  if (gpu.compute_capability < recipe->least_capability) {
-    return input_error(setting != nullptr ? setting->where : "--precision",
-                       fmt::format("{} on {}", recipe->name, gpu.name),
-                       "GPUs of Blackwell or later, whose tensor cores take its blocks",
-                       "nearest valid: fp8");
-  }
+  if (!recipe->runs_on(gpu.compute_capability)) return no_kernels(setting, *recipe, gpu);
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   if (recipe->compute == Dtype::fp64) {
     return input_error(setting != nullptr ? setting->where : "--precision",
@@ -298,7 +311,7 @@ Result<std::vector<PrecisionRecipe>> state_recipes_of(const Setting& asked,
     if (name.substr(0, name.find(':')) != format) continue;
     const Result<PrecisionRecipe> recipe = find_precision(name);
     if (!recipe) return recipe.error();
-    if (gpu.compute_capability >= recipe->least_capability) out.push_back(*recipe);
+    if (recipe->runs_on(gpu.compute_capability)) out.push_back(*recipe);
   }
   if (out.size() > 1) return out;
   return input_error(

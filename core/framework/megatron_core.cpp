@@ -187,6 +187,14 @@ constexpr std::array kMegatronCoreRules = {
                     return r.primary_weights && r.scaling != Fp8Scaling::delayed;
                   }},
     FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.zero >= 2 && p.offload_optimizer > 0;
+                  },
+                  "optimizer offload under Megatron-FSDP (ZeRO-2 and 3), whose parameters are "
+                  "DTensors",
+                  "Megatron-LM d98e8a64, megatron/core/optimizer/cpu_offloading/"
+                  "hybrid_optimizer.py:274; issue 1986, open"},
+    FrameworkRule{RulePart::sharding,
                   [](const ModelSpec&, const ParallelPlan& p) { return p.zero >= 2; },
                   "Muon under FSDP (ZeRO-2 and 3)",
                   "Megatron-LM d98e8a64, megatron/training/arguments.py:1740", by_muon},

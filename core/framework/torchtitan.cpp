@@ -116,6 +116,15 @@ constexpr std::array kTorchtitanRules = {
                   },
                   "ZeRO-0 (DDP) together with tensor, pipeline, context or expert parallelism",
                   "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:151"},
+    // Products would be in fp32: FSDP casts weights, and autocast is off beside tp and pp.
+    FrameworkRule{
+        RulePart::sharding,
+        [](const ModelSpec&, const ParallelPlan& p) {
+          return p.dp == 1 && p.cp == 1 && (p.tp > 1 || p.pp > 1);
+        },
+        "mixed precision with tensor or pipeline parallelism and without FSDP (dp x cp 1)",
+        "torchtitan v0.2.2, torchtitan/distributed/utils.py:243, maybe_enable_amp",
+        [](const PrecisionRecipe& r) { return r.compute != Dtype::fp32; }},
 };
 
 /// Chunks other than those of its default: layers, embedding and head dealt one by one.

@@ -70,11 +70,16 @@ struct PrecisionRecipe {
   bool muon = false;            ///< Muon updates the matrices; Adam, if not
   bool primary_weights = false;  ///< weights of layers are kept in fp8 alone (--fp8-param-gather)
   double least_capability = 0;   ///< of the GPU, whose tensor cores take the format
+  std::optional<double> below_capability{};  ///< from this one on there are no kernels
   /// Moments or weights that only an optimizer that shards its states keeps so narrow. Source:
   /// Megatron-LM d98e8a64, core/optimizer/__init__.py ("--use-precision-aware-optimizer only
   /// supported with distributed optimizer") and training/arguments.py (--fp8-param-gather).
   bool needs_distributed_optimizer = false;
 
+  /// Whether GPUs of this compute capability run it.
+  [[nodiscard]] bool runs_on(double capability) const {
+    return capability >= least_capability && (!below_capability || capability < *below_capability);
+  }
   bool operator==(const PrecisionRecipe&) const = default;
 };
 

@@ -64,7 +64,12 @@ constexpr double kMxInput = 1 + 1.0 / 32;
 /// Checked by: tests/costmodel/time/grouped_gemm_test.cpp.
 constexpr double kTileCast = 2 + 3 * kBlockwiseInput;
 
-constexpr double kBlackwell = 10;  ///< compute capability
+/// Compute capabilities: scales per block of 128 need Hopper's, of 32 Blackwell's tensor cores; on
+/// cards of Blackwell (12.0) products of MXFP8 are not supported in all layouts. Source:
+/// TransformerEngine d0067d0d, pytorch/quantization.py:162-187.
+constexpr double kHopper = 9;
+constexpr double kBlackwell = 10;
+constexpr double kBlackwellCards = 12;
 
 std::vector<PrecisionRecipe> all_recipes() {
   return {
@@ -234,7 +239,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .fp8_input = kMxInput,
        .expert_rows = 32,
        .cast = kMxfp8Cast,
-       .least_capability = kBlackwell},
+       .least_capability = kBlackwell,
+       .below_capability = kBlackwellCards},
       {.name = "nvfp4:adam-fp32-master",
        .source = "mxfp8:adam-fp32-master with 4-bit values and a scale per 16 of them; all layers, "
                  "MFU of the fp8 peak (TransformerEngine d0067d0d; Megatron-LM --fp4-format e2m1); "
@@ -322,6 +328,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .expert_rows = 16,
        .cast = kTileCast,
        .primary_weights = true,
+       .least_capability = kHopper,
        .needs_distributed_optimizer = true},
       {.name = "fp8:blockwise",
        .source = "fp8 with one fp32 scale per 128 values of an input: bf16 weights next to two fp8 "
@@ -339,7 +346,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 2,
        .fp8_input = kBlockwiseInput,
        .expert_rows = 16,
-       .cast = kBlockwiseCast},
+       .cast = kBlockwiseCast,
+       .least_capability = kHopper},
       {.name = "mxfp8:bf16-gradients",
        .source = "mxfp8, one 8-bit scale per 32 values, rows and columns apart: primary weights "
                  "1 + 1 with their scales, gathered in bf16, bf16 gradients (Megatron-LM d98e8a64, "
@@ -361,6 +369,7 @@ std::vector<PrecisionRecipe> all_recipes() {
        .cast = kMxfp8Cast,
        .primary_weights = true,
        .least_capability = kBlackwell,
+       .below_capability = kBlackwellCards,
        .needs_distributed_optimizer = true},
       {.name = "mxfp8:muon",
        .source = "mxfp8 with Muon: bf16 weights next to two mxfp8 copies, bf16 gradients, one fp32 "
@@ -381,7 +390,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .expert_rows = 32,
        .cast = kMxfp8Cast,
        .muon = true,
-       .least_capability = kBlackwell},
+       .least_capability = kBlackwell,
+       .below_capability = kBlackwellCards},
       {.name = "fp32",
        .source = "Megatron Core user guide, Distributed Optimizer: fp32 parameters and gradients "
                  "are 16 bytes, 8 + 8/d when sharded",

@@ -86,6 +86,10 @@ void Window::show_counts() {
   status_is_search_ = false;
   if (!session_.space()) return show_status({});
   const SearchOutcome& report = session_.space()->report;
+  if (report.winner() == nullptr && !report.exhaustive) {
+    show_status(tr("Stopped before a plan was found"), true);
+    return;
+  }
   if (report.winner() == nullptr) {
     show_status(tr("Nothing fits; the configuration on the right comes closest"), true);
     return;

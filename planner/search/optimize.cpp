@@ -31,7 +31,8 @@ Result<SearchOutcome> search_by_objective(const PlanRequest& request, const Prog
 }
 
 /// What a search that failed or found `winner` says in a table of several.
-BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const Error* error) {
+BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const Error* error,
+                      bool stopped) {
   BestPlan out;
   if (error != nullptr) {
     out.why_none = error->hint.empty() ? error->found : error->hint;
@@ -39,7 +40,7 @@ BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const
     out.best = *winner;
     out.key = objective_key(request, *winner);
   } else {
-    out.why_none = "nothing fits";
+    out.why_none = stopped ? "stopped before a plan was found" : "nothing fits";
   }
   return out;
 }
@@ -47,7 +48,7 @@ BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const
 /// One GPU count as an entry of the table.
 GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
   return {best_plan_of(request, report ? report->winner() : nullptr,
-                       report ? nullptr : &report.error()),
+                       report ? nullptr : &report.error(), report && !report->exhaustive),
           request.cluster.gpus()};
 }
 
@@ -120,9 +121,10 @@ Result<SearchResult> choose_recipe(const PlanRequest& request, const Progress& p
     Result<SearchResult> found =
         optimize_alone(one, [&](double part) { return !progress || progress(share(part)); });
     const PlanRequest& asked = found ? found->request : one;
-    outcomes.push_back({best_plan_of(asked, found ? found->report.winner() : nullptr,
-                                     found ? nullptr : &found.error()),
-                        one.job.precision.name});
+    outcomes.push_back(
+        {best_plan_of(asked, found ? found->report.winner() : nullptr,
+                      found ? nullptr : &found.error(), found && !found->report.exhaustive),
+         one.job.precision.name});
     if (!found) {
       last_error = found.error();
       continue;

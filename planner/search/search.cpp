@@ -160,11 +160,22 @@ Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& 
 
   SearchOutcome report = rank(context, found, space.costs);
   report.exhaustive = !open_from;
-  if (open_from) report.gap = open_gap(found.pool.best(), nodes, pending, *open_from);
+  if (open_from) {
+    report.gap = open_gap(found.pool.best(), nodes, pending, *open_from);
+    report.nearest_infeasible.clear();  // what was not looked at may fit
+  }
   report.open_splits = found.open_splits();
   for (const OpenSplits& open : report.open_splits) report.gap = std::max(report.gap, open.gap);
   report.proved_gap = std::max(report.gap, proved_gap(found, nodes));
   return report;
+}
+
+/// Whether no estimate lets the plan fit: its states and the CUDA context alone, which are counted
+/// exactly, are more than the GPU has.
+bool cannot_fit(const PlanRequest& request, const Candidate& plan) {
+  return std::ranges::any_of(plan.prediction.memory.stages, [&](const MemoryBreakdown& stage) {
+    return stage.weights + stage.gradients + stage.optimizer + stage.context > request.capacity();
+  });
 }
 
 }  // namespace
@@ -179,7 +190,8 @@ Result<SearchOutcome> search(const PlanRequest& request, const Progress& progres
   PlanRequest tight = request;
   tight.least_probability = kLastResort;
   Result<SearchOutcome> unlikely = search_within(tight, progress);
-  return unlikely && unlikely->winner() != nullptr ? unlikely : report;
+  const bool any = unlikely && unlikely->winner() != nullptr;
+  return any && !cannot_fit(request, *unlikely->winner()) ? unlikely : report;
 }
 
 }  // namespace echelon

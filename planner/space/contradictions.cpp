@@ -41,6 +41,13 @@ Status check_contradictions(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   const ParallelPlan& values = c.values();
   if (Status counts = check_recompute_counts(c); !counts) return counts;
+  if (c.has<&P::dispatcher>() && values.dispatcher != Dispatcher::alltoall &&
+      request.model.moe.experts == 0) {
+    return input_error(
+        "--dispatcher",
+        fmt::format("{} for {}, without experts", name_of(values.dispatcher), request.model.name),
+        "a model with experts");
+  }
   if (c.has<&P::recompute_modules>()) {
     ParallelPlan asked = values;
     if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;

@@ -233,6 +233,14 @@ std::string fix_text(const Fix& fix) {
 
 std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutcome& report,
                                     const TextStyle& style) {
+  if (!report.exhaustive) {
+    const std::string stopped = fmt::format(
+        "Stopped before a plan was found: {} combinations were looked at, of which {} need more "
+        "than one {} has. Whether another fits is not known: --time-limit allows more time.",
+        grouped(report.counts.points), grouped(report.counts.too_large),
+        request.cluster.gpu().name);
+    return folded(painted(stopped, Paint::bad, style), "", style);
+  }
   const std::string verdict =
       fmt::format("Nothing fits: of {} combinations {} are legal, and all need more of one {}: {}.",
                   grouped(report.counts.points), grouped(report.counts.too_large),

@@ -57,6 +57,7 @@ TEST_CASE("misspelt names get the nearest known one") {
          {"--model 7b --recompute full --recompute-modules mlp",
           {"--recompute-modules", "recomputed modules mlp with recompute full"}},
          {"--model 7b --expert-imbalance 1.5", {"--expert-imbalance", "without any"}},
+         {"--model 7b --gpus 8 --dispatcher deepep", {"--dispatcher", "without experts"}},
          {"--model deepseek-v3 --expert-imbalance 0.5", {"--expert-imbalance"}},
          {"--model 7b --offload-modules core_atn",
           {"--offload-modules", "unknown module to offload", "did you mean 'core_attn'?"}},
@@ -102,6 +103,7 @@ TEST_CASE("errors for numbers out of range give the range") {
 TEST_CASE("errors for sizes out of range give the range") {
   check({{"--model 7b --max-memory 0", {"--max-memory", "more than 0"}},
          {"--model 7b --max-memory 76", {"--max-memory", "less than 1 MiB", "76GiB"}},
+         {"--model 7b --max-memory 1KB", {"less than 1 MiB", "at most the 79.18 GiB"}},
          {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
          {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
          {"--model 7b --max-memory 80Gb", {"--max-memory", "small b means bits"}},
@@ -163,7 +165,7 @@ TEST_CASE("only a search, and one of several recipes, chooses the states") {
       std::string::npos);
   CHECK(refused("--model 7b --gpus 8 --framework torchtitan --precision bf16:any")
             .find("torchtitan has several") != std::string::npos);
-  CHECK(refused("--model 7b --gpus 8 --precision mxfp8:any").find("Blackwell") !=
+  CHECK(refused("--model 7b --gpus 8 --precision mxfp8:any").find("10.0 and below 12.0") !=
         std::string::npos);
 }
 
@@ -220,7 +222,8 @@ TEST_CASE("constraints that contradict each other are named") {
 TEST_CASE("features missing in this version are distinguished from typing errors") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model mixtral-8x7b --gpus 8 --dispatcher deep", {"--dispatcher", "deepep"}},
-         {"predict --model mixtral-8x7b --gpus 8 --ep 8 --precision mxfp8", {"mxfp8", "Blackwell"}},
+         {"predict --model mixtral-8x7b --gpus 8 --ep 8 --precision mxfp8",
+          {"mxfp8", "10.0 and below 12.0"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
          {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
          {"export", {"nothing after it", "plan export FORMAT [PLAN.json]"}},

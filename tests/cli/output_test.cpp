@@ -159,6 +159,33 @@ TEST_CASE("a search without a feasible plan exits with 1, which is no error") {
   CHECK(sandbox.plan("predict --model gpt3-175b --gpus 8").exit_code == 1);
 }
 
+TEST_CASE("a plan whose states alone are larger than the GPU is not recommended") {
+  const Sandbox sandbox;
+  for (const char* question : {"--model llama3-8b --cluster dgx-spark --gpus 1 --global-batch 64",
+                               "--model gpt3-175b --gpus 8 --global-batch 64"}) {
+    const ProcessResult result = sandbox.plan(question);
+    CHECK(result.exit_code == 1);
+    CHECK(lacks(result.out, "Nothing fits") == "");
+  }
+}
+
+TEST_CASE("collectives of a machine of one GPU are those of two of them") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan("topo collectives --cluster dgx-spark");
+  CHECK(result.exit_code == 0);
+  CHECK(lacks(result.out, "all_reduce") == "");
+}
+
+TEST_CASE("a search that is stopped before it finds a plan does not say that nothing fits") {
+  const Sandbox sandbox;
+  const ProcessResult result =
+      sandbox.plan("--model deepseek-v3 --gpus 256 --time-limit 0.001 --quiet");
+  CHECK(result.exit_code == 1);
+  CHECK(lacks(result.out, "Stopped before a plan was found") == "");
+  CHECK(result.out.find("Nothing fits") == std::string::npos);
+  CHECK(result.out.find("Nearest misses") == std::string::npos);
+}
+
 TEST_CASE("every next command that an answer suggests parses and runs") {
   for (const std::string& arguments :
        {kSearch, kSearch + " -o p.json", kSearch + " --output=b.json --top 3 --time-limit 100",

@@ -223,3 +223,10 @@ TEST_CASE("recipes and numbers of GPUs are searched together") {
   CHECK(choice.recipes.size() == 2);
   CHECK(choice.counts.size() == 4);
 }
+
+TEST_CASE("a number of GPUs whose search was stopped is not said to be too small") {
+  PlanRequest r = request_for("deepseek-v3", "dgx-h100", 256);
+  r.max_gpus = 256;
+  const SearchResult sizes = optimize(r, [](double) { return false; }).value();
+  CHECK(sizes.counts.back().why_none == "stopped before a plan was found");
+}

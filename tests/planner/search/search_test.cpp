@@ -915,11 +915,11 @@ TEST_CASE("pruned and exhaustive search offload the same part of the optimizer")
 }
 
 TEST_CASE("a part of the optimizer on the host beats all of it") {
-  PlanRequest r = request_for("llama2-13b", "l40s", 16);
-  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0.03, 0.03, "test"};
+  PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   r.job.global_batch = 256;
   r.preference = Preference::fastest;
   r.constraints.pin<&ParallelPlan::pp>(1);
+  r.constraints.pin<&ParallelPlan::zero>(1);
   const SearchOutcome report = search(r).value();
   REQUIRE(report.winner() != nullptr);
   const Candidate& winner = *report.winner();
@@ -993,9 +993,11 @@ TEST_CASE("pinned recomputation leaves splits open") {
 
 TEST_CASE("a stopped search says that it is not exhaustive") {
   const SearchOutcome report =
-      search(request_for("gpt3-175b", "dgx-h100", 512), [](double) { return false; }).value();
+      search(request_for("deepseek-v3", "dgx-h100", 256), [](double) { return false; }).value();
   CHECK_FALSE(report.exhaustive);
   CHECK_FALSE(report.best_as_assumed());
+  CHECK(report.winner() == nullptr);
+  CHECK(report.nearest_infeasible.empty());
 }
 
 TEST_CASE("a prediction fills in what is not given") {

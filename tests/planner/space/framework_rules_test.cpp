@@ -48,12 +48,41 @@ TEST_CASE("DDP of torchtitan stands alone") {
   CHECK(refused("7b", "torchtitan", degrees(1, 1)) == "");
   CHECK(refused("7b", "torchtitan", degrees(2, 1)) == why);
   CHECK(refused("7b", "torchtitan", degrees(1, 2)) == why);
-  CHECK(refused("7b", "torchtitan", degrees(8, 8)) == "");  // no data parallelism
   ParallelPlan context = degrees(1, 1);
   context.cp = 64;
   CHECK(refused("7b", "torchtitan", context) == why);  // cp is FSDP's even at dp 1
   CHECK(refused("7b", "torchtitan", degrees(2, 2, 1, 1, 3)) == "");
   CHECK(refused("7b", "megatron-core", degrees(2, 2)) == "");
+}
+
+TEST_CASE("torchtitan computes in 16 bits beside tp and pp under FSDP alone") {
+  const auto with = [](ParallelPlan plan, const char* precision) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64, "torchtitan");
+    r.job.precision = find_precision(precision).value();
+    plan.dp = 64 / (plan.tp * plan.cp * plan.pp);
+    plan.shard_group = plan.dp * plan.cp;
+    plan.layers_per_stage = split_layers(r.framework, r.model, plan.pp, 1).value();
+    plan.recompute_layers.assign(plan.layers_per_stage.size(), 0);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return rejection ? rejection->detail : "";
+  };
+  CHECK(with(degrees(8, 8), "bf16").find("maybe_enable_amp") != std::string::npos);
+  CHECK(with(degrees(8, 8), "fp32") == "");
+  CHECK(with(degrees(8, 4, 1, 1, 3), "bf16") == "");  // FSDP of two ranks
+  ParallelPlan context = degrees(8, 4, 1, 1, 3);
+  context.cp = 2;
+  CHECK(with(context, "bf16") == "");
+}
+
+TEST_CASE("Megatron-FSDP keeps the optimizer on the GPU") {
+  for (int zero = 1; zero <= 3; ++zero) {
+    ParallelPlan plan = degrees(1, 1, 1, 1, zero);
+    CHECK(refused("7b", "megatron-core", plan) == "");
+    plan.offload_optimizer = 0.5;
+    const std::string why = refused("7b", "megatron-core", plan);
+    CHECK((zero == 1 ? why.empty() : why.find("hybrid_optimizer.py") != std::string::npos));
+    CHECK(refused("7b", "deepspeed", plan) == "");
+  }
 }
 
 TEST_CASE("torchtitan and nanotron hold a key/value head once") {
