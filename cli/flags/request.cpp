@@ -18,6 +18,7 @@
 #include "core/plan/executable.hpp"
 #include "core/version.hpp"
 #include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/legality.hpp"
 #include "planner/space/score.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
@@ -203,6 +204,22 @@ void note_prediction_modules(PlanRequest& request) {
       counted(modules, "module"), modules == 1 ? "is" : "are", modules == 1 ? "it" : "them"));
 }
 
+/// States that the NICs are taken for ones by which DeepEP and HybridEP exchange, where the
+/// description does not say their kind and a plan could use either between NVLink domains.
+void note_unknown_nics(PlanRequest& request) {
+  const ClusterTopology& cluster = request.cluster;
+  if (request.model.moe.experts == 0 || cluster.node().nic_kind) return;
+  if (cluster.gpus() <= cluster.domain_gpus()) return;
+  const auto offered = [&](Dispatcher dispatcher) {
+    return offers_dispatcher(request.framework, cluster, dispatcher);
+  };
+  if (!offered(Dispatcher::deepep) && !offered(Dispatcher::hybridep)) return;
+  request.assumptions.push_back(fmt::format(
+      "network of {}: InfiniBand or RoCE by mlx5 NICs, which the dispatchers deepep and hybridep "
+      "need between NVLink domains (\"kind\" of \"nics\" in its description)",
+      cluster.name()));
+}
+
 /// States that `plan run` refuses the model, if the plan is for the framework or the machine that
 /// `plan run` executes on. Called after leave_out_dropout().
 void note_not_executed(PlanRequest& request) {
@@ -292,6 +309,7 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
   note_prediction_modules(request);
+  note_unknown_nics(request);
   note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status search = read_search(settings, request); !search) return search.error();
@@ -356,6 +374,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   leave_out_dropout(request);
   note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
+  note_unknown_nics(request);
   note_not_executed(request);
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();

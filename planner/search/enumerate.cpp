@@ -145,7 +145,7 @@ bool DegreeEnumerator::offers(const SearchPoint& point) const {
   plan.cuda_graphs = point.cuda_graphs;
   return offers_dispatcher(request_.framework, request_.cluster, point.sharding.dispatcher) &&
          takes_ranks(point.sharding.dispatcher, point.sharding.ep * point.sharding.etp,
-                     request_.cluster.domain_gpus()) &&
+                     request_.cluster) &&
          broken_rule(request_.framework, RulePart::degrees, request_.model, request_.job.precision,
                      plan) == nullptr;
 }

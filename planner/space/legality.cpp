@@ -470,6 +470,15 @@ constexpr std::array kDeepEpRanks = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 
 constexpr int kDeepEpDomain =
     8;  ///< ranks that its kernels between nodes take as one NVLink domain
 
+bool has_configuration(int ranks) { return std::ranges::count(kDeepEpRanks, ranks) > 0; }
+
+/// Whether a library of its own would carry tokens between NVLink domains, by NICs that it has no
+/// kernels for.
+bool lacks_nics(Dispatcher dispatcher, int ranks, const ClusterTopology& cluster) {
+  if (dispatcher != Dispatcher::deepep && dispatcher != Dispatcher::hybridep) return false;
+  return !cluster.node().has_mlx5() && cluster.group({ranks, 1}).domains > 1;
+}
+
 Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                        const ParallelPlan& p) {
   if (p.ep == 1) return {};
@@ -482,18 +491,25 @@ Found check_dispatcher(const Framework& framework, const ClusterTopology& cluste
                                  name_of(p.dispatcher), cluster.gpu().name)};
   }
   const int ranks = p.ep * p.etp;
+  const auto among = [&](std::string why) {
+    return Rejection{contradictory, fmt::format("{} among {} ranks (ep x etp): {}",
+                                                name_of(p.dispatcher), ranks, why)};
+  };
   const int domain = cluster.domain_gpus();
-  if (takes_ranks(p.dispatcher, ranks, domain)) return {};
-  if (takes_ranks(p.dispatcher, ranks, ranks)) {
-    return Rejection{
-        contradictory,
-        fmt::format("deepep among {} ranks (ep x etp): among domains of {} GPUs, joined "
-                    "by NVLink, it needs a multiple of {}",
-                    ranks, domain, kDeepEpDomain)};
+  if (lacks_nics(p.dispatcher, ranks, cluster)) {
+    const NicKind kind = *cluster.node().nic_kind;
+    return among(fmt::format(
+        "between NVLink domains its kernels need InfiniBand or RoCE by mlx5 NICs, and those of {} "
+        "are {}; an ep x etp that divides the {} GPUs of a domain stays inside, or alltoall",
+        cluster.name(), name_of(kind), domain));
   }
-  return Rejection{contradictory,
-                   fmt::format("deepep among {} ranks (ep x etp): it has configurations for {}",
-                               ranks, fmt::join(kDeepEpRanks, ", "))};
+  if (takes_ranks(p.dispatcher, ranks, cluster)) return {};
+  if (has_configuration(ranks)) {
+    return among(
+        fmt::format("among domains of {} GPUs, joined by NVLink, it needs a multiple of {}", domain,
+                    kDeepEpDomain));
+  }
+  return among(fmt::format("it has configurations for {}", fmt::join(kDeepEpRanks, ", ")));
 }
 
 /// What the framework offers of schedules and rank orders.
@@ -808,10 +824,11 @@ bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluste
          cluster.node().interconnect != "nvlink-bridge";
 }
 
-bool takes_ranks(Dispatcher dispatcher, int ranks, int domain_gpus) {
+bool takes_ranks(Dispatcher dispatcher, int ranks, const ClusterTopology& cluster) {
+  if (lacks_nics(dispatcher, ranks, cluster)) return false;
   if (dispatcher != Dispatcher::deepep) return true;
-  return std::ranges::count(kDeepEpRanks, ranks) > 0 &&
-         (ranks <= domain_gpus || domain_gpus % kDeepEpDomain == 0);
+  const int domain = cluster.domain_gpus();
+  return has_configuration(ranks) && (ranks <= domain || domain % kDeepEpDomain == 0);
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {

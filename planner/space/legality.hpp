@@ -78,12 +78,23 @@ struct Rejection {
 [[nodiscard]] bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
                                      Dispatcher dispatcher);
 
-/// Whether the dispatcher exchanges among so many ranks, ep x etp: DeepEP has a configuration for
-/// some numbers alone, and its kernels between nodes take eight ranks of a node as joined by
-/// NVLink: in domains of `domain_gpus` that are no multiple of eight it exchanges inside a domain
-/// alone. Source: DeepEP dd758ca, deep_ep/buffers/legacy.py, get_dispatch_config, which Megatron-LM
-/// d98e8a64 asks (moe/fused_a2a.py, get_buffer); csrc, rdma_rank = rank / NUM_MAX_NVL_PEERS, 8.
-[[nodiscard]] bool takes_ranks(Dispatcher dispatcher, int ranks, int domain_gpus);
+/// Whether the dispatcher exchanges among so many ranks of the cluster, ep x etp.
+///
+/// DeepEP has a configuration for some numbers alone, and its kernels between nodes take eight
+/// ranks of a node as joined by NVLink: in domains of a size that is no multiple of eight it
+/// exchanges inside a domain alone. Source: DeepEP dd758ca, deep_ep/buffers/legacy.py,
+/// get_dispatch_config, which Megatron-LM d98e8a64 asks (moe/fused_a2a.py, get_buffer); csrc,
+/// rdma_rank = rank / NUM_MAX_NVL_PEERS, 8.
+///
+/// Groups that cross NVLink domains need mlx5 NICs (NodeSpec::has_mlx5), by which the GPUs send
+/// themselves (IBGDA), for both libraries. Source: NVIDIA-NeMo/Megatron-Bridge issue 3343 (on EFA
+/// Megatron-Core dies in HybridEP's select_net(), which finds no mlx5 NIC; neither library has EFA
+/// between nodes); DeepEP issues 9 (IBGDA is necessary, RoCE should do), 369 (EFA) and 759
+/// (NVSHMEM's IBGDA is for mlx5 alone); uccl issue 956 (Slingshot has no IBGDA); ai-dynamo/nixl
+/// pull request 2276 (A3 High and A3 Mega have IPUs of Google and Intel). Replacements of the
+/// libraries run on EFA through a processor thread, mostly slower than all-to-all:
+/// awslabs/awsome-distributed-ai pull request 1144.
+[[nodiscard]] bool takes_ranks(Dispatcher dispatcher, int ranks, const ClusterTopology& cluster);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);

@@ -52,6 +52,7 @@ Json described(const ClusterTopology& cluster) {
                 {"pcie_GBps", gigabytes(node.pcie)},
                 {"nics", node.nics},
                 {"nic_GBps", gigabytes(node.nic)},
+                {"nic_kind", node.nic_kind ? Json(name_of(*node.nic_kind)) : Json()},
                 {"cpu_memory_bytes", whole_bytes(node.cpu_memory)},
                 {"storage_GBps", gigabytes(cluster.storage_bandwidth() / cluster.nodes())}}},
               {"fabric", std::move(tiers)},

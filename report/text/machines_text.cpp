@@ -68,7 +68,8 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   add("network",
       node.nics == 0
           ? std::string("none")
-          : fmt::format("{} of {} Gbit/s = {:.4g} GB/s of one node in one direction",
+          : fmt::format("{}{} of {} Gbit/s = {:.4g} GB/s of one node in one direction",
+                        node.nic_kind ? fmt::format("{}, ", name_of(*node.nic_kind)) : "",
                         counted(node.nics, "NIC"), gbit(node.nic), node_network(node).in(1_GBps)));
   for (const FabricTier& tier : cluster.tiers()) {
     add("fabric",

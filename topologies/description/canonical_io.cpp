@@ -39,6 +39,7 @@ Json node_json(const NodeSpec& node) {
             {"cpu_memory", node.cpu_memory.in(kByte)},
             {"pcie", node.pcie.in(kBytePerSecond)},
             {"nvme", node.nvme ? Json(node.nvme->in(kByte)) : Json()}};
+  if (node.nic_kind) json["nic_kind"] = name_of(*node.nic_kind);
   if (node.cores > 0) json["cores"] = node.cores;
   if (node.storage) json["storage"] = node.storage->in(kBytePerSecond);
   return json;

@@ -245,6 +245,13 @@ void read_places(Document& document, Section& in, MachineDescription& machine) {
 
 void read_nics(Document& document, const Json& object, MachineDescription& machine) {
   Section in(object, document.where(), "/node/nics");
+  if (in.reader.has("kind")) {
+    const std::string kind =
+        in.reader.choice("kind", {"infiniband", "roce", "efa", "tcpx", "slingshot", "ethernet"});
+    if (in.reader.failed()) return document.keep(in.reader.finish());
+    machine.node.nic_kind =
+        *std::ranges::find(kNicKinds, kind, [](NicKind k) { return name_of(k); });
+  }
   machine.node.nics = document.count(in, "count", 1, kMaxNics);
   machine.node.nic = BytesPerSecond{document.number(in, "rate", kLinkRate)};
   machine.nic_latency = Seconds{document.number_or(

@@ -2,6 +2,18 @@
 
 namespace echelon {
 
+std::string_view name_of(NicKind kind) {
+  switch (kind) {
+    case NicKind::infiniband: return "infiniband";
+    case NicKind::roce: return "roce";
+    case NicKind::efa: return "efa";
+    case NicKind::tcpx: return "tcpx";
+    case NicKind::slingshot: return "slingshot";
+    case NicKind::ethernet: return "ethernet";
+  }
+  return "";
+}
+
 FlopsPerSecond GpuSpec::peak(Dtype dtype) const {
   switch (dtype) {
     case Dtype::fp64: return fp64;

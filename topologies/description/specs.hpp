@@ -1,8 +1,10 @@
 // Specifications of a GPU, a node and the fabric above it.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/units.hpp"
 #include "core/plan/job.hpp"
@@ -41,13 +43,21 @@ struct FabricTier {
 /// GPUs. Source: Llama 3 (arXiv 2407.21783, section 3.3.1), the storage of its training cluster.
 inline constexpr BytesPerSecond kStorageBandwidthPerGpu{2e12 / 24e3};
 
+/// The network that a node's cards (NICs) speak. `tcpx` is Google's GPUDirect-TCPX and -TCPXO.
+enum class NicKind { infiniband, roce, efa, tcpx, slingshot, ethernet };
+inline constexpr std::array kNicKinds = {NicKind::infiniband, NicKind::roce,
+                                         NicKind::efa,        NicKind::tcpx,
+                                         NicKind::slingshot,  NicKind::ethernet};
+[[nodiscard]] std::string_view name_of(NicKind kind);
+
 struct NodeSpec {
   std::string name;
   int gpus = 0;
   std::string interconnect;  ///< "nvswitch", "nvlink-mesh", "nvlink-bridge", "pcie"
   BytesPerSecond gpu_link;   ///< one GPU, one direction, sum of its in-node links
   int nics = 0;
-  BytesPerSecond nic;  ///< one NIC, one direction
+  BytesPerSecond nic;               ///< one NIC, one direction
+  std::optional<NicKind> nic_kind;  ///< nothing: the description does not say
   Bytes cpu_memory;
   BytesPerSecond pcie;  ///< GPU to host, one direction
   std::optional<Bytes> nvme;
@@ -58,6 +68,12 @@ struct NodeSpec {
 
   /// Ranks of this node that compute concurrently; further ranks take turns.
   [[nodiscard]] int at_once() const { return cores > 0 && cores < gpus ? cores : gpus; }
+
+  /// Whether the NICs are of the kind that NVIDIA's driver mlx5 serves, ConnectX. Assumed where the
+  /// description does not say, and of all RoCE.
+  [[nodiscard]] bool has_mlx5() const {
+    return !nic_kind || *nic_kind == NicKind::infiniband || *nic_kind == NicKind::roce;
+  }
 };
 
 }  // namespace echelon

@@ -337,10 +337,11 @@ TEST_CASE("DeepEP exchanges among the numbers of ranks that it has a configurati
   };
   CHECK(with(16, 1, Dispatcher::deepep) == "");
   CHECK(with(32, 2, Dispatcher::deepep) == "");
-  CHECK(takes_ranks(Dispatcher::deepep, 144, 8));
-  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 256, 8));
-  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 72, 8));
-  CHECK(takes_ranks(Dispatcher::hybridep, 72, 72));
+  const ClusterTopology nodes = request_for("qwen3-235b-a22b", "dgx-h100", 256).cluster;
+  CHECK(takes_ranks(Dispatcher::deepep, 144, nodes));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 256, nodes));
+  CHECK_FALSE(takes_ranks(Dispatcher::deepep, 72, nodes));
+  CHECK(takes_ranks(Dispatcher::hybridep, 72, nodes));
   PlanRequest r = request_for("granite-4.0-h-small", "dgx-h100", 144);
   r.job.global_batch = 144;
   ParallelPlan plan = degrees(1, 1, 72, 1, 1);
@@ -370,6 +371,57 @@ TEST_CASE("DeepEP exchanges between nodes only where NVLink joins eight GPUs") {
         "deepep among 16 ranks (ep x etp): among domains of 4 GPUs, joined by "
         "NVLink, it needs a multiple of 8");
   CHECK(on("h100-nvl", 8).find("NVLink") != std::string::npos);  // bridges join pairs alone
+}
+
+TEST_CASE("DeepEP and HybridEP exchange between NVLink domains over mlx5 NICs alone") {
+  const auto on = [](const char* cluster, int gpus, int ep, Dispatcher dispatcher) {
+    const PlanRequest r = request_for("qwen3-235b-a22b", cluster, gpus);
+    ParallelPlan plan = degrees(1, 1, ep, 1, 1);
+    plan.dispatcher = dispatcher;
+    plan.dp = plan.shard_group = gpus;
+    plan.layers_per_stage = {r.model.layers};
+    plan.recompute_layers = {0};
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    return rejection ? rejection->detail : "";
+  };
+  for (const Dispatcher dispatcher : {Dispatcher::deepep, Dispatcher::hybridep}) {
+    INFO(name_of(dispatcher));
+    CHECK(on("azure-ndv5", 64, 16, dispatcher) == "");      // InfiniBand
+    CHECK(on("gcp-a3-ultra", 64, 16, dispatcher) == "");    // RoCE
+    CHECK(on("aws-p5", 64, 8, dispatcher) == "");           // inside a node
+    CHECK(on("aws-p6e-gb200", 64, 64, dispatcher) == "");   // inside a rack
+    CHECK(on("aws-p6e-gb200", 144, 16, dispatcher) != "");  // 72 is no multiple: groups cross racks
+    CHECK(on("azure-ndgb200v6", 144, 16, dispatcher) == "");
+    for (const char* cluster : {"aws-p5", "gcp-a3-high", "gcp-a3-mega"}) {
+      INFO(cluster);
+      CHECK(on(cluster, 64, 16, dispatcher) != "");
+      CHECK(on(cluster, 64, 16, Dispatcher::alltoall) == "");
+    }
+  }
+  CHECK(on("h100-sxm-x4", 64, 16, Dispatcher::hybridep) == "");  // its kind is not described
+  CHECK(on("alps", 64, 4, Dispatcher::hybridep) == "");
+  CHECK(
+      on("alps", 64, 16, Dispatcher::hybridep) ==
+      "hybridep among 16 ranks (ep x etp): between NVLink domains its kernels need InfiniBand or "
+      "RoCE by mlx5 NICs, and those of alps are slingshot; an ep x etp that divides the 4 GPUs of "
+      "a domain stays inside, or alltoall");
+}
+
+TEST_CASE("a search on EFA takes DeepEP and HybridEP inside nodes alone") {
+  const auto crossing = [](const char* cluster) {
+    PlanRequest r = request_for("qwen3-235b-a22b", cluster, 128);
+    r.top = 20;
+    const Result<SearchOutcome> found = search(r);
+    REQUIRE(found.ok());
+    REQUIRE_FALSE(found->ranked.empty());
+    return std::ranges::count_if(found->ranked, [&](const Candidate& each) {
+      const ParallelPlan& plan = each.plan;
+      return plan.ep * plan.etp > r.cluster.domain_gpus() &&
+             plan.dispatcher != Dispatcher::alltoall;
+    });
+  };
+  CHECK(crossing("aws-p5") == 0);
+  CHECK(crossing("dgx-h100") > 0);
 }
 
 TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {

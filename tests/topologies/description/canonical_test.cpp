@@ -35,6 +35,26 @@ TEST_CASE("all machines of the catalog have different canonical forms") {
   CHECK(all.size() == cluster_catalog().size());
 }
 
+TEST_CASE("the kind of the NICs is read, and a part of the canonical form where it is given") {
+  const std::filesystem::path file = "tests/topologies/machines/full-mesh.json";
+  Json json = Json::parse(slurp(std::filesystem::path(ECHELON_SOURCE_DIR) / file));
+  REQUIRE_FALSE(json["node"]["nics"].contains("kind"));
+  const Result<MachineDescription> without = parse_machine(json.dump(), "m");
+  REQUIRE(without.ok());
+  CHECK_FALSE(without->node.nic_kind);
+  CHECK(without->node.has_mlx5());
+  std::set<std::string> all = {canonical_json(*without)};
+  CHECK(all.begin()->find("nic_kind") == std::string::npos);
+  for (const NicKind kind : kNicKinds) {
+    json["node"]["nics"]["kind"] = name_of(kind);
+    const Result<MachineDescription> machine = parse_machine(json.dump(), "m");
+    REQUIRE(machine.ok());
+    CHECK(machine->node.nic_kind == kind);
+    CHECK(machine->node.has_mlx5() == (kind == NicKind::infiniband || kind == NicKind::roce));
+    CHECK(all.insert(canonical_json(*machine)).second);
+  }
+}
+
 TEST_CASE("every number of a description changes its canonical form, words and layout do not") {
   int changed = 0;
   for (const char* file :

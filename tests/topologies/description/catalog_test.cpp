@@ -105,6 +105,20 @@ TEST_CASE("every number of the catalog has a source") {
   }
 }
 
+TEST_CASE("the catalog states the kind of NICs of all machines but typical servers") {
+  const auto kind_of = [](const std::string& name) { return cluster_of(name, 0).node().nic_kind; };
+  for (const std::string& name : cluster_catalog()) {
+    INFO(name);
+    CHECK((kind_of(name) || cluster_of(name, 0).description().starts_with("Typical server")));
+    if (name.starts_with("aws-")) CHECK(kind_of(name) == NicKind::efa);
+    if (name.starts_with("azure-")) CHECK(kind_of(name) == NicKind::infiniband);
+    if (name.starts_with("oci-")) CHECK(kind_of(name) == NicKind::roce);
+  }
+  CHECK(kind_of("gcp-a3-mega") == NicKind::tcpx);
+  CHECK(kind_of("gcp-a2-mega") == NicKind::ethernet);
+  CHECK(kind_of("lumi") == NicKind::slingshot);
+}
+
 TEST_CASE("an H100 has the numbers of its data sheet") {
   const GpuSpec gpu = cluster_of("dgx-h100", 8).gpu();
   CHECK(gpu.name == "H100-SXM5-80GB");
