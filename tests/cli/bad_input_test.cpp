@@ -222,6 +222,8 @@ TEST_CASE("constraints that contradict each other are named") {
 TEST_CASE("features missing in this version are distinguished from typing errors") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model mixtral-8x7b --gpus 8 --dispatcher deep", {"--dispatcher", "deepep"}},
+         {"predict --model qwen3-235b-a22b --cluster aws-p5 --gpus 128 --ep 16 --dispatcher deepep",
+          {"deepep among 16 ranks", "aws-p5", "efa", "alltoall"}},
          {"predict --model mixtral-8x7b --gpus 8 --ep 8 --precision mxfp8",
           {"mxfp8", "10.0 and below 12.0"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},

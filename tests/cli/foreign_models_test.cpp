@@ -96,6 +96,22 @@ TEST_CASE("an answer says what of a foreign file is not planned") {
   CHECK_FALSE(assumes(predicted(sandbox, published("qwen3-4b"), ""), "of the model's file"));
 }
 
+TEST_CASE("an answer says that NICs of unknown kind carry the tokens of DeepEP and HybridEP") {
+  const Sandbox sandbox;
+  const std::string nics = "InfiniBand or RoCE by mlx5 NICs";
+  const Json experts = published("glm-4.5-air");
+  const auto of = [&](const Json& model, const std::string& flags) {
+    return predicted(sandbox, model, "--ep 8 --cluster " + flags);
+  };
+  CHECK(assumes(of(experts, "h100-sxm-x4"), nics));
+  CHECK(assumes(of(experts, "h100-sxm-x4 --dispatcher hybridep"), nics));
+  CHECK_FALSE(assumes(of(experts, "dgx-h100"), nics));
+  CHECK_FALSE(assumes(of(experts, "aws-p5"), nics));
+  CHECK_FALSE(assumes(of(experts, "h100-nvl"), nics));  // bridges: neither runs there
+  const Json dense = predicted(sandbox, published("qwen3-4b"), "--cluster h100-sxm-x4");
+  CHECK_FALSE(assumes(dense, nics));
+}
+
 TEST_CASE("a plan file keeps the modules, and another framework leaves them out") {
   const Sandbox sandbox;
   sandbox.write("config.json", published("glm-4.5-air").dump());

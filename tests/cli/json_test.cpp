@@ -292,6 +292,8 @@ TEST_CASE("every command with output also prints it as JSON") {
   CHECK(document(sandbox.plan("models --json"))["models"].size() > 10);
   CHECK(document(sandbox.plan("topo list --json"))["clusters"].size() > 10);
   CHECK(document(sandbox.plan("topo show dgx-h100 --json"))["gpu"]["name"].is_string());
+  CHECK(document(sandbox.plan("topo show aws-p5 --json"))["node"]["nic_kind"] == "efa");
+  CHECK(document(sandbox.plan("topo show h100-pcie --json"))["node"]["nic_kind"].is_null());
   CHECK(document(sandbox.plan("doctor --json"))["ready"] == true);
   REQUIRE(sandbox.plan("--model 7b --gpus 8 -o a.json").exit_code == 0);
   const Json compared = document(sandbox.plan("compare a.json a.json --json"));

@@ -112,6 +112,7 @@ TEST_CASE("catalogs list every accepted name") {
   CHECK(lacks(sandbox.plan("models").out, "gpt3-175b") == "");
   CHECK(lacks(sandbox.plan("topo list").out, "dgx-h100") == "");
   CHECK(lacks(sandbox.plan("topo show dgx-h100").out, "H100-SXM5-80GB") == "");
+  CHECK(lacks(sandbox.plan("topo show aws-p5").out, "efa, 32 NICs of 100 Gbit/s") == "");
 }
 
 TEST_CASE("one value of a plan file can be changed, and the plans compared") {

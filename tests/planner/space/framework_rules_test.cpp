@@ -366,8 +366,8 @@ TEST_CASE("DeepEP exchanges between nodes only where NVLink joins eight GPUs") {
     return rejection ? rejection->detail : "";
   };
   CHECK(on("dgx-h100", 16) == "");
-  CHECK(on("alps", 4) == "");
-  CHECK(on("alps", 16) ==
+  CHECK(on("jupiter", 4) == "");
+  CHECK(on("jupiter", 16) ==
         "deepep among 16 ranks (ep x etp): among domains of 4 GPUs, joined by "
         "NVLink, it needs a multiple of 8");
   CHECK(on("h100-nvl", 8).find("NVLink") != std::string::npos);  // bridges join pairs alone
@@ -400,6 +400,7 @@ TEST_CASE("DeepEP and HybridEP exchange between NVLink domains over mlx5 NICs al
   }
   CHECK(on("h100-sxm-x4", 64, 16, Dispatcher::hybridep) == "");  // its kind is not described
   CHECK(on("alps", 64, 4, Dispatcher::hybridep) == "");
+  CHECK(on("jupiter", 64, 16, Dispatcher::hybridep) == "");
   CHECK(
       on("alps", 64, 16, Dispatcher::hybridep) ==
       "hybridep among 16 ranks (ep x etp): between NVLink domains its kernels need InfiniBand or "
