@@ -414,8 +414,8 @@ TEST_CASE("a search on EFA takes DeepEP and HybridEP inside nodes alone") {
     r.top = 20;
     const Result<SearchOutcome> found = search(r);
     REQUIRE(found.ok());
-    REQUIRE_FALSE(found->ranked.empty());
-    return std::ranges::count_if(found->ranked, [&](const Candidate& each) {
+    REQUIRE_FALSE(found->candidates.empty());
+    return std::ranges::count_if(found->candidates, [&](const Candidate& each) {
       const ParallelPlan& plan = each.plan;
       return plan.ep * plan.etp > r.cluster.domain_gpus() &&
              plan.dispatcher != Dispatcher::alltoall;
