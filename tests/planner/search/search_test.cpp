@@ -917,6 +917,7 @@ TEST_CASE("pruned and exhaustive search offload the same part of the optimizer")
 TEST_CASE("a part of the optimizer on the host beats all of it") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   r.job.global_batch = 256;
+  r.job.sequence = 8192;
   r.preference = Preference::fastest;
   r.constraints.pin<&ParallelPlan::pp>(1);
   r.constraints.pin<&ParallelPlan::zero>(1);
