@@ -26,7 +26,7 @@ struct RunMachine {
   BytesPerSecond pcie;  ///< one GPU, one direction; NVLink-C2C where that leads to the host
   BytesPerSecond nic;   ///< usual network of a node, per GPU
   std::optional<SmallerGpu> smaller;
-  int nodes_per_domain = 1;  ///< nodes of one NVLink domain that jobs use
+  int nodes_per_domain = 1;  ///< nodes of one NVLink domain
 };
 
 /// In the file's order.

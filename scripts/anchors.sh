@@ -110,7 +110,7 @@ anchor 'DeepSeek-V3, 2,048 H800, all recomputed' "$deepseek --cluster dgx-h800 -
 # last chunk are the shorter ones (Et|(tt|)*30mL and Et*4|(t*4|)*14tmL).
 anchor 'DeepSeek-V3, 1,024 H100' '--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8:precision-aware --gpus 1024 --global-batch 8192' '--tp 2 --pp 8 --vpp 4 --ep 64 --dispatcher deepep --overlap pp,ep --microbatch 1 --zero 1 --sequence-parallel --recompute selective:mla_up_proj,mlp --layers-per-stage 7,8,8,8,8,8,8,6' '25.3 s, 338 TFLOP/s'
 # Bridge's benchmarks put 64 GPUs of a rack to work (NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64).
-anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster examples/clusters/gb300-64-per-rack.json --gpus 256 --seq 4096 --global-batch 4096 --precision mxfp8:muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
+anchor 'Kimi-K2, 256 GB300' '--model kimi-k2 --cluster gb300-nvl72 --gpus 256 --seq 4096 --global-batch 4096 --precision mxfp8:muon' '--pp 4 --vpp 4 --ep 64 --dispatcher hybridep --microbatch 2 --zero 1 --recompute selective:mla_up_proj --layers-per-stage 16,16,16,13' '5,372 tokens/s per GPU = 12.2 s, 1,099 TFLOP/s'
 bridge='--seq 4096 --precision bf16'
 unrun='none: a configuration file'
 anchor 'Bridge OLMoE' "--model olmoe-7b --gpus 8 --global-batch 256 $bridge" '--ep 8 --microbatch 1 --zero 1' "$unrun"

@@ -25,9 +25,10 @@ struct Reach {
   Seconds latency;          ///< NIC and tiers, summed
 };
 
-std::vector<Reach> reaches(const MachineDescription& machine) {
+/// `domain`: GPUs in use of each NVLink domain.
+std::vector<Reach> reaches(const MachineDescription& machine, std::int64_t domain) {
   std::vector<Reach> result;
-  Reach reach{machine.domain_gpus(), 1, machine.nic_latency};
+  Reach reach{domain, 1, machine.nic_latency};
   for (std::size_t t = static_cast<std::size_t>(machine.nvlink_tiers); t < machine.tiers.size();
        ++t) {
     const FabricTier& tier = machine.tiers[t];
@@ -37,6 +38,13 @@ std::vector<Reach> reaches(const MachineDescription& machine) {
     result.push_back(reach);
   }
   return result;
+}
+
+/// GPUs in use of each NVLink domain.
+std::int64_t domain_in_use(const MachineDescription& machine, std::int64_t gpus) {
+  const std::int64_t node = machine.node.gpus;
+  return gpus <= node ? gpus
+                      : node * nodes_of_each_domain(gpus / node, machine.domain_gpus() / node);
 }
 
 /// NVLink SHARP exists since the third-generation NVSwitch, used with Hopper GPUs (NVIDIA H100
@@ -97,9 +105,9 @@ Result<ClusterTopology> ClusterTopology::build(std::shared_ptr<const MachineDesc
   if (const Status fits = check_size(*machine, gpus); !fits.ok()) return fits.error();
   auto state = std::make_shared<State>();
   state->gpus = static_cast<int>(gpus);
-  state->domain = static_cast<int>(std::min(machine->domain_gpus(), gpus));
+  state->domain = static_cast<int>(domain_in_use(*machine, gpus));
   state->node_gpus = static_cast<int>(std::min<std::int64_t>(machine->node.gpus, gpus));
-  state->reaches = reaches(*machine);
+  state->reaches = reaches(*machine, state->domain);
   state->node = machine->node;
   state->intra_latency = machine->link_latency;
   state->switch_reduces = switch_reduces(*machine);

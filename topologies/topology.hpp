@@ -52,7 +52,7 @@ class ClusterTopology {
   [[nodiscard]] int gpus() const;
   [[nodiscard]] int gpus_per_node() const;  ///< in use: min(node size, gpus())
   [[nodiscard]] int nodes() const;
-  [[nodiscard]] int domain_gpus() const;  ///< GPUs of one NVLink domain (rack for NVL72)
+  [[nodiscard]] int domain_gpus() const;  ///< in use of one NVLink domain: placement.hpp
   [[nodiscard]] const GpuSpec& gpu() const;
   [[nodiscard]] const NodeSpec& node() const;
   [[nodiscard]] const std::vector<FabricTier>& tiers() const;  ///< from the node outwards

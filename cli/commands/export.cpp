@@ -41,6 +41,14 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   return run;
 }
 
+/// Nodes of each NVLink domain that the plan's placement assumes; 0: domains do not matter, or the
+/// job does not spread evenly.
+int segment_of(const ClusterTopology& cluster) {
+  const int segment = cluster.domain_gpus() / cluster.gpus_per_node();
+  const bool even = cluster.nodes() % segment == 0;
+  return segment > 1 && even ? segment : 0;
+}
+
 /// The framework whose rules the format's plans keep.
 std::string framework_of(const ConfigFormat& format) {
   const ConfigRow* row = row_of(format, &RunConfig::framework);
@@ -197,7 +205,8 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
   }
   for (const std::string& note : exported.config.notes) notes += note + "\n";
   if (launcher.empty()) return finish(context, exported.config.text, notes);
-  const Result<std::string> job = launch_job(launcher, format, exported.run, exported.config);
+  const Result<std::string> job =
+      launch_job(launcher, format, exported.run, exported.config, segment_of(request.cluster));
   if (!job) return job.error();
   return finish(context, *job, notes);
 }
@@ -228,7 +237,8 @@ Result<CommandResult> export_job(const CommandContext& context, const std::strin
   const auto& words = context.arguments.words;
   return finish(context,
                 launch_plan_run(launcher, run_of(resolved->request, plan->plan),
-                                words.size() > 1 ? words[1] : "plan.json"),
+                                words.size() > 1 ? words[1] : "plan.json",
+                                segment_of(resolved->request.cluster)),
                 "");
 }
 

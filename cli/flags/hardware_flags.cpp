@@ -15,6 +15,7 @@
 #include "costmodel/calibration/calibration_io.hpp"
 #include "planner/search/optimize.hpp"
 #include "report/format.hpp"
+#include "topologies/description/description.hpp"
 
 namespace echelon::cli {
 
@@ -99,6 +100,31 @@ bool looks_like_path(std::string_view text) {
   return text.find('/') != std::string_view::npos || text.ends_with(".json");
 }
 
+/// How the job lies in NVLink domains of several nodes, where it needs more than one of them.
+void note_domains(const ClusterTopology& cluster, bool counts_searched,
+                  std::vector<std::string>& assumed) {
+  const std::int64_t whole = cluster.machine().domain_gpus();
+  const int each = cluster.domain_gpus();
+  const int node = cluster.gpus_per_node();
+  if (cluster.gpus() <= whole || whole <= node) return;
+  if (counts_searched) {
+    assumed.push_back(
+        fmt::format("jobs of more than {} GPUs use equally many of every NVLink domain where their "
+                    "number of nodes allows it, as Slurm places segments (--segment)",
+                    whole));
+  } else if (cluster.gpus() % each == 0) {
+    assumed.push_back(
+        fmt::format("{} of {} GPUs of each of {} NVLink domains, as Slurm places segments "
+                    "(--segment={})",
+                    each, whole, cluster.gpus() / each, each / node));
+  } else {
+    assumed.push_back(fmt::format(
+        "NVLink domains of {} GPUs filled one after the other, {} in the last: {} do not spread "
+        "evenly, and groups of ranks straddle domains",
+        whole, cluster.gpus() % each, counted(cluster.nodes(), "node")));
+  }
+}
+
 }  // namespace
 
 Result<std::int64_t> gpus_of(const Settings& settings) {
@@ -134,6 +160,7 @@ Result<HardwareModel> hardware_model_of(const Settings& settings, std::int64_t g
     assumed.push_back(fmt::format("{}, the size of the description of {} (--gpus)",
                                   counted(cluster->gpus(), "GPU"), cluster->name()));
   }
+  note_domains(*cluster, settings.has("max-gpus"), assumed);
   const Result<Framework> framework = framework_of(settings, *cluster, assumed);
   if (!framework) return framework.error();
   std::string path;

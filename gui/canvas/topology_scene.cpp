@@ -79,10 +79,11 @@ class SceneBuilder {
   [[nodiscard]] bool is_nvlink(std::size_t tier) const {
     return tier < static_cast<std::size_t>(machine_.nvlink_tiers);
   }
-  /// Number of nodes below one unit of a tier.
+  /// Number of nodes in use below one unit of a tier.
   [[nodiscard]] std::int64_t nodes_below(int tier) const {
-    std::int64_t nodes = 1;
-    for (int t = 0; t <= tier; ++t) {
+    const bool whole_domains = tier + 1 >= machine_.nvlink_tiers;
+    std::int64_t nodes = whole_domains ? cluster_.domain_gpus() / cluster_.gpus_per_node() : 1;
+    for (int t = whole_domains ? machine_.nvlink_tiers : 0; t <= tier; ++t) {
       nodes *= cluster_.tiers()[static_cast<std::size_t>(t)].multiplicity;
     }
     return nodes;

@@ -42,14 +42,15 @@ struct ExportedConfig {
 /// What starts the program on all nodes: "slurm" (a batch script with srun and torchrun), "mpirun"
 /// (one process per GPU), "kubernetes" (a JobSet whose pods run torchrun).
 [[nodiscard]] const std::vector<std::string_view>& launchers();
-/// The job that trains with `exported` on the GPUs of `config`. Error: a format whose program
-/// torchrun does not start.
+/// The job that trains with `exported` on the GPUs of `config`. `segment`: nodes that share an
+/// NVLink domain, a divisor of the nodes, which Slurm is asked to place so; 0: any. Error: a format
+/// whose program torchrun does not start.
 [[nodiscard]] Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& format,
                                              const RunConfig& config,
-                                             const ExportedConfig& exported);
+                                             const ExportedConfig& exported, int segment);
 /// The same for plan-run, which executes the plan file `plan`, with one process per GPU. Kubernetes
 /// starts it as an MPIJob.
 [[nodiscard]] std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
-                                          const std::string& plan);
+                                          const std::string& plan, int segment);
 
 }  // namespace echelon

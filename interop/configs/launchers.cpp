@@ -60,12 +60,17 @@ Result<Body> body_of(const ConfigFormat& format, const RunConfig& config,
               replaced(std::string(format.program), "FILE", name) + "\n"};
 }
 
-std::string slurm_head(const RunConfig& config, int tasks_per_node, std::string_view more = "") {
+/// Source of --segment, which only Slurm's topology/block obeys: slurm.schedmd.com/topology.html;
+/// a job whose nodes it does not divide is refused (SchedMD/slurm@0032c98,
+/// src/plugins/topology/block/eval_nodes_block.c).
+std::string slurm_head(const RunConfig& config, int tasks_per_node, int segment,
+                       std::string_view more = "") {
   const JobSize size = size_of(config);
+  const std::string placed = segment > 0 ? fmt::format("#SBATCH --segment={}\n", segment) : "";
   return fmt::format(
       "#!/bin/bash\n#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n"
-      "#SBATCH --gpus-per-node={}\n#SBATCH --exclusive\n#SBATCH --time=FILL_IN\n{}\n",
-      config.model.name, size.nodes, tasks_per_node, size.per_node, more);
+      "#SBATCH --gpus-per-node={}\n{}#SBATCH --exclusive\n#SBATCH --time=FILL_IN\n{}\n",
+      config.model.name, size.nodes, tasks_per_node, size.per_node, placed, more);
 }
 
 /// Source: JobSet v1alpha2, and the headless service by which its pods find each other
@@ -97,13 +102,14 @@ const std::vector<std::string_view>& launchers() {
 }
 
 Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& format,
-                               const RunConfig& config, const ExportedConfig& exported) {
+                               const RunConfig& config, const ExportedConfig& exported,
+                               int segment) {
   const Result<Body> body = body_of(format, config, exported);
   if (!body) return body.error();
   const JobSize size = size_of(config);
   if (launcher == "kubernetes") return job_set(config, *body);
   if (launcher == "slurm") {
-    return slurm_head(config, 1) +
+    return slurm_head(config, 1, segment) +
            "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n" +
            body->file +
            fmt::format(
@@ -126,7 +132,7 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
 }
 
 std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
-                            const std::string& plan) {
+                            const std::string& plan, int segment) {
   const JobSize size = size_of(config);
   // Repeated, it goes on: docs/run.md, "Start, survive, restart".
   const std::string command = fmt::format(
@@ -134,7 +140,7 @@ std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
       "--checkpoint-dir FILL_IN --checkpoint-every FILL_IN --resume auto --report report.json\n",
       plan);
   if (launcher == "slurm") {
-    return slurm_head(config, size.per_node,
+    return slurm_head(config, size.per_node, segment,
                       "#SBATCH --requeue --open-mode=append --signal=TERM@120\n") +
            "srun --kill-on-bad-exit=1 --cpu-bind=none " + command +
            "case $? in 0|1|2|5|6) ;; *) scontrol requeue \"$SLURM_JOB_ID\";; esac\n";

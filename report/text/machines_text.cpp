@@ -5,6 +5,7 @@
 #include "report/format.hpp"
 #include "report/machines.hpp"
 #include "report/text/table.hpp"
+#include "topologies/description/description.hpp"
 
 namespace echelon {
 
@@ -55,6 +56,9 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   add("size", fmt::format("{}: {} of {}, NVLink or PCIe domain of {}",
                           counted(cluster.gpus(), "GPU"), counted(cluster.nodes(), "node"),
                           cluster.gpus_per_node(), cluster.domain_gpus()));
+  if (cluster.machine().nvlink_tiers > 0) {
+    add("larger jobs", "equally many GPUs of each NVLink domain, where their nodes divide so");
+  }
   add("GPU", fmt::format("{}, compute capability {:.1f}, {} SMs", gpu.name, gpu.compute_capability,
                          gpu.sms));
   add("GPU memory", fmt::format("{:.2f} GiB at {:.4g} GB/s, L2 {:.4g} MiB", gpu.memory.in(1_GiB),

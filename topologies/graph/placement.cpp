@@ -132,4 +132,12 @@ Placement place(std::int64_t ranks, std::int64_t stride, std::int64_t domain, st
   return worst;
 }
 
+std::int64_t nodes_of_each_domain(std::int64_t nodes, std::int64_t whole) {
+  if (nodes <= whole) return nodes;
+  for (std::int64_t each = whole; 2 * each >= whole; --each) {
+    if (nodes % each == 0) return each;
+  }
+  return whole;
+}
+
 }  // namespace echelon

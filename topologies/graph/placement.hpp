@@ -29,4 +29,18 @@ struct Placement {
 [[nodiscard]] Placement place(std::int64_t ranks, std::int64_t stride, std::int64_t domain,
                               std::int64_t gpus);
 
+/// Nodes of each NVLink domain that a job of `nodes` ≥ 1 nodes uses, where a domain has `whole` ≥ 1
+/// of them: all of a job that fits into one domain; else as many in each, the largest divisor of
+/// `nodes` from whole/2 to whole; without such a divisor `whole`, the last domain having fewer.
+///
+///   64 nodes of 18: 16 (four domains)   72: 18 (four)   24: 12 (two)   19: 18 (and one)
+///
+/// So groups whose size divides the GPUs of a domain in use stay inside it.
+/// Source: NVIDIA recommends segments of 16 of the 18 nodes to large jobs on GB200 NVL72 ("Unlock
+/// Exascale Performance on NVIDIA GB200 NVL72 with Slurm Topology-Aware Job Scheduling", read in
+/// the summary of app.daily.dev); the published runs on such racks use 64, 128 and 256 GPUs
+/// (tests/validation/runs.csv). Assumed: other numbers likewise, and no less than half a domain.
+/// Checked by: tests/topologies/graph/placement_test.cpp.
+[[nodiscard]] std::int64_t nodes_of_each_domain(std::int64_t nodes, std::int64_t whole);
+
 }  // namespace echelon

@@ -94,6 +94,29 @@ TEST_CASE("a rack of 72 is one domain") {
   CHECK(gbps(cluster.group({288, 1}).inter) == Approx(72 * 50));
 }
 
+TEST_CASE("groups of 32 and 64 of a job on 256 GPUs of racks of 72 stay inside a rack") {
+  for (const char* name : {"gb200-nvl72", "gb300-nvl72", "aws-p6e-gb200", "azure-ndgb200v6",
+                           "gcp-a4x", "oci-gb200", "oci-gb300"}) {
+    INFO(name);
+    const ClusterTopology cluster = cluster_of(name, 256);
+    CHECK(cluster.domain_gpus() == 64);
+    CHECK(cluster.group({32, 1}).domains == 1);
+    CHECK(cluster.group({64, 1}).domains == 1);
+    CHECK(cluster.group({4, 64}).domains == 4);
+    CHECK(cluster.resized(288)->domain_gpus() == 72);
+    CHECK(cluster.resized(72)->domain_gpus() == 72);
+    CHECK(cluster.resized(76)->group({76, 1}).domains == 2);
+  }
+}
+
+TEST_CASE("a leaf over racks in part holds as many racks as over whole ones") {
+  const auto latency = [](int gpus, RankGroup group) {
+    return cluster_of("gb200-nvl72", gpus).group(group).inter_latency.in(1_us);
+  };
+  CHECK(latency(1024, {512, 1}) == Approx(2.5 + 0.2));  // 8 of 16 racks of 64, under one leaf
+  CHECK(latency(1024, {1024, 1}) == Approx(2.5 + 0.2 + 0.4));
+}
+
 TEST_CASE("a part of a rack is one domain for any number of trays") {
   const ClusterTopology cluster = cluster_of("gb200-nvl72", 32);
   CHECK(cluster.domain_gpus() == 32);

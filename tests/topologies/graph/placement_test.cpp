@@ -8,6 +8,7 @@
 
 #include "tests/support/catch.hpp"
 
+using echelon::nodes_of_each_domain;
 using echelon::place;
 using echelon::Placement;
 
@@ -94,4 +95,28 @@ TEST_CASE("a group far wider than a domain is placed in constant time") {
   const Placement wide = place(1000, 99'991, 8, 100'000'000);
   CHECK(wide.domains == 1000);
   CHECK(wide.per_domain == 1);
+}
+
+TEST_CASE("a job uses equally many nodes of each domain where its nodes divide so") {
+  struct Case {
+    std::int64_t nodes, whole, each;
+  };
+  for (const auto& [nodes, whole, each] : {
+           Case{64, 18, 16},   // 256 GPUs on racks of 18 nodes of 4: 4 of 64
+           Case{72, 18, 18},   // 288: 4 of 72
+           Case{32, 18, 16},   // 128: 2 of 64
+           Case{24, 18, 12},   // 96: 2 of 48
+           Case{128, 18, 16},  // 512: 8 of 64
+           Case{27, 18, 9},    // the half
+           Case{19, 18, 18},   // prime: 18 and one
+           Case{46, 18, 18},   // 23 is too many, 2 less than half
+           Case{18, 18, 18},
+           Case{7, 18, 7},
+           Case{1, 18, 1},
+           Case{20, 1, 1},
+           Case{9, 2, 1},
+       }) {
+    INFO(nodes << " nodes on domains of " << whole);
+    CHECK(nodes_of_each_domain(nodes, whole) == each);
+  }
 }
