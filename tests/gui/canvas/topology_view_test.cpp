@@ -4,6 +4,7 @@
 #include <QTest>
 #include <QWheelEvent>
 #include <algorithm>
+#include <numeric>
 
 #include "tests/gui/plan_results.hpp"
 #include "tests/support/catch.hpp"
@@ -158,4 +159,15 @@ TEST_CASE("NVLink domains of several nodes and machines without network cards ar
       {{"model", "gpt2"}, {"cluster", "rtx-4090"}, {"gpus", "1"}, {"global-batch", "4"}}));
   CHECK(view.scene().gpus.size() == 1);
   CHECK_FALSE(view.grab().isNull());
+}
+
+TEST_CASE("racks that a job uses in part are drawn with the nodes in use") {
+  const ClusterTopology cluster = ClusterTopology::load("gb200-nvl72", 128).value();
+  std::vector<int> nodes(32);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  const gui::TopologyScene scene = gui::scene_of(cluster, nodes);
+  const auto is_rack = [](const gui::SceneBox& box) {
+    return box.kind == gui::SceneBox::Kind::nvlink_tier;
+  };
+  CHECK(std::ranges::count_if(scene.boxes, is_rack) == 2);  // 16 of 18 nodes in each
 }
