@@ -60,6 +60,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "kills",
                                         "requeue",
                                         "nodes",
+                                        "segment",
                                         "ntasks-per-node",
                                         "open-mode",
                                         "signal",
