@@ -1,8 +1,7 @@
 #include "planner/search/offload_fraction.hpp"
 
 #include <algorithm>
-#include <iterator>
-#include <ranges>
+#include <span>
 #include <utility>
 
 #include "core/base/expects.hpp"
@@ -60,8 +59,8 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
         [&](Seconds step) { return found.pool.first_limit(point, std::max(least, step), weight); },
         found.pool.bound_of(point, weight), context.recomputes(point), recomputed, most_offloaded);
   };
-  const auto parts =
-      std::ranges::subrange(kOffloadParts.begin(), std::ranges::lower_bound(kOffloadParts, most));
+  const auto smaller = std::ranges::lower_bound(kOffloadParts, most) - kOffloadParts.begin();
+  const std::span parts(kOffloadParts.begin(), static_cast<std::size_t>(smaller));
   bool asked = false;
   for (const double fraction : parts) {
     point.offload_optimizer = fraction;
@@ -75,7 +74,7 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     if (!found.pool.matters(point, least_step(of_most), weight)) return false;
     if (!std::exchange(asked, true)) {  // the same for every fraction
       if (fits_without_offload(context, point, limit, costs, work)) return false;
-      if (!may_win(of_most, *std::prev(parts.end()))) return false;
+      if (!may_win(of_most, parts.back())) return false;
     }
     const LeastRecomputation recomputed = bound.needed.of(point.zero, fraction);
     if (!found.pool.matters(point, least_step(recomputed), weight)) continue;
