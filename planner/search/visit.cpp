@@ -174,10 +174,14 @@ void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end,
 /// none.
 void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sharding,
                   const LeastStep& least, const PointBound& bound, Findings& found, Priced& work) {
+  // Without lower_proved(): of points that are out by their bounds the degrees and the schedule.
   const auto end_here = [&](PointEnd end, std::size_t count) {
     const auto points = static_cast<std::int64_t>(count);
     const bool bounded = end == PointEnd::bounded || end == PointEnd::unlikely;
     bounded ? found.count_bounded(points) : found.count_too_large(points);
+    const bool none_fits = end == PointEnd::hopeless ||
+                           (end == PointEnd::too_large && !may_be_partitioned(context, point));
+    if (point.pp > 1 && !none_fits) found.proved.lower_to(least.proved);
   };
   const std::vector<int>& groups = sharding.groups;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -192,10 +196,6 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
     if (of_all) {
       sharding.hopeless = i;
       sharding.end = end;
-    }
-    const bool memory_alone = end == PointEnd::hopeless || !may_be_partitioned(context, point);
-    if (point.pp > 1 && (end == PointEnd::bounded || !memory_alone)) {
-      found.proved.lower_to(least.proved);
     }
     return end_here(end, groups.size() - i - 1);
   }

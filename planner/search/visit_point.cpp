@@ -182,6 +182,23 @@ PointEnd end_too_large(const SearchContext& context, const SearchPoint& point,
   return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
 }
 
+/// Where a point ends of which no partition matters: out by its bounds, or nothing reserves at most
+/// `most`, then of smaller groups neither, nor where this schedule holds least of others.
+PointEnd end_unwanted(const SearchContext& context, const SearchPoint& point,
+                      const ShardingCosts& costs, Bytes most, bool least_held, bool smaller_may_win,
+                      Findings& found, Priced& work) {
+  const bool asked = least_held || smaller_may_win;
+  const bool may_fit = !asked || partition_may_fit(context.cost_model, work.plan, costs, most,
+                                                   context.recomputes(point));
+  if (!may_fit && most == context.usable) {
+    found.count_too_large();
+    return least_held ? PointEnd::hopeless : PointEnd::too_large;
+  }
+  found.count_bounded();
+  if (!may_fit) return least_held ? PointEnd::unlikely : PointEnd::bounded;
+  return smaller_may_win ? PointEnd::open : PointEnd::bounded;
+}
+
 }  // namespace
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
@@ -278,21 +295,10 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   if (partition_can_win && !context.whole_front && found.pool.best()) {
     find_may_win();
     if (!*may_win) {
-      // Whether nothing fits so likely that it matters, or nothing at all: of smaller groups
-      // neither, and where this schedule holds least of others.
       const Bytes most =
           least_held ? bound.needed.limit(point.zero, point.offload_optimizer)
                      : found.pool.first_limit(point, bound.least, weight).value_or(context.usable);
-      const bool asked = least_held || smaller_may_win;
-      const bool may_fit = !asked || partition_may_fit(context.cost_model, work.plan, costs, most,
-                                                       context.recomputes(point));
-      if (!may_fit && most == context.usable) {
-        found.count_too_large();
-        return least_held ? PointEnd::hopeless : PointEnd::too_large;
-      }
-      found.count_bounded();
-      if (!may_fit) return least_held ? PointEnd::unlikely : PointEnd::bounded;
-      return smaller_may_win ? PointEnd::open : PointEnd::bounded;
+      return end_unwanted(context, point, costs, most, least_held, smaller_may_win, found, work);
     }
   }
   const Bytes shortage = least_shortage(context, point, costs, work);

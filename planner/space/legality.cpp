@@ -467,8 +467,8 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
 
 /// Numbers of ranks that DeepEP has a configuration for (takes_ranks).
 constexpr std::array kDeepEpRanks = {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160};
-constexpr int kDeepEpDomain =
-    8;  ///< ranks that its kernels between nodes take as one NVLink domain
+/// Ranks that its kernels between nodes take as one NVLink domain.
+constexpr int kDeepEpDomain = 8;
 
 bool has_configuration(int ranks) { return std::ranges::count(kDeepEpRanks, ranks) > 0; }
 
