@@ -55,8 +55,10 @@ std::vector<OneChange> one_change_plans(const PlanRequest& request, const Candid
     const Result<SearchResult> found = optimize(changed);
     const Candidate* best = found ? found->report.winner() : nullptr;
     if (best == nullptr) continue;
+    // Where no plan is likely to fit, a search answers with one that is not: the same, perhaps.
+    if (best->prediction.memory.peak_reserved > request.usable_memory()) continue;
     const bool faster = best->prediction.time.step < plan.prediction.time.step;
-    if (faster || (!plan.fits && best->fits)) out.push_back({respect.what, *best});
+    if (faster || !plan.fits) out.push_back({respect.what, *best});
   }
   std::ranges::stable_sort(
       out, {}, [](const OneChange& each) { return each.plan.prediction.time.step.in(Seconds{1}); });

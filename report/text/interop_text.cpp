@@ -90,8 +90,12 @@ std::string advice_text(const Candidate& own, const std::vector<OneChange>& chan
                   own.fits ? "" : "; it is not likely to fit");
   if (!changes.empty()) {
     const OneChange& first = changes.front();
-    out += fmt::format("One change, {}, saves {} of the step: {}.\n", first.what,
-                       gain(first.plan, own), difference(own.plan, first.plan.plan));
+    const double saved = 1 - first.plan.prediction.time.step / own.prediction.time.step;
+    const std::string effect = saved > 0
+                                   ? "saves " + percent(saved) + " of the step"
+                                   : "makes it fit and costs " + percent(-saved) + " of the step";
+    out += fmt::format("One change, {}, {}: {}.\n", first.what, effect,
+                       difference(own.plan, first.plan.plan));
   } else {
     out += "No single change makes it faster.\n";
   }

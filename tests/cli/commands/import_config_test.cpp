@@ -154,6 +154,14 @@ TEST_CASE("explain --from begins with the price, the best single change and the 
   }
 }
 
+TEST_CASE("explain --from says what a change costs that makes a configuration fit") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan(
+      "explain --from " + kScript + " --gpus 8 --tp 1 --pp 1 --recompute none --global-batch 128");
+  CHECK(lacks(result.out, "it is not likely to fit.\nOne change, ") == "");
+  CHECK(lacks(result.out, "makes it fit and costs") == "");
+}
+
 TEST_CASE("the arguments in a training log are a configuration to start from") {
   const Sandbox sandbox;
   const std::string log = config_file("training_log/megatron_core.log");
