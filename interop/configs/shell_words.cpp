@@ -172,7 +172,7 @@ class ShellParser {
       } else if (c == '"') {
         double_quotes(current, out);
       } else if (c == '$' || c == '`') {
-        append(expansion(), current, out, true);
+        append(at_blanks(expansion()), current, out, true);
       } else {
         current.text += take();
       }
@@ -225,6 +225,30 @@ class ShellParser {
     if (error_) return;
     if (at_ >= text_.size()) return fail("a quote that is not closed", "\"", line);
     take();
+  }
+
+  /// The words that blanks separate in a value that is used without quotes; one at least.
+  static Words at_blanks(const ShellWord& value) {
+    Words parts;
+    std::string_view rest = value.text;
+    while (!rest.empty() || parts.empty()) {
+      const std::size_t begin = std::min(rest.find_first_not_of(" \t\n"), rest.size());
+      rest.remove_prefix(begin);
+      const std::size_t end = std::min(rest.find_first_of(" \t\n"), rest.size());
+      parts.push_back({std::string(rest.substr(0, end)), value.line, value.unresolved});
+      rest.remove_prefix(end);
+    }
+    if (parts.size() > 1 && parts.back().text.empty()) parts.pop_back();
+    return parts;
+  }
+
+  /// The same of several.
+  static Words at_blanks(const Words& values) {
+    Words parts;
+    for (const ShellWord& value : values) {
+      for (ShellWord& part : at_blanks(value)) parts.push_back(std::move(part));
+    }
+    return parts;
   }
 
   /// Joins what a variable stands for to the current word; `split`: several words stay several.
@@ -400,16 +424,7 @@ class ShellParser {
     ShellWord value = word;
     value.text = word.text.substr(name.size() + (appends ? 2 : 1));
     // A value in quotes splits where it is used without them.
-    Words parts;
-    std::string_view rest = value.text;
-    while (!rest.empty() || parts.empty()) {
-      const std::size_t begin = std::min(rest.find_first_not_of(" \t\n"), rest.size());
-      rest.remove_prefix(begin);
-      const std::size_t end = std::min(rest.find_first_of(" \t\n"), rest.size());
-      parts.push_back({std::string(rest.substr(0, end)), word.line, word.unresolved});
-      rest.remove_prefix(end);
-    }
-    if (parts.size() > 1 && parts.back().text.empty()) parts.pop_back();
+    Words parts = at_blanks(value);
     assign(name, std::move(parts), appends, appends && value.text.starts_with(" "));
     return true;
   }

@@ -116,6 +116,27 @@ TEST_CASE("what a script leaves unset is asked for, with its line") {
   CHECK(line);
 }
 
+TEST_CASE("elements of an array split at blanks where it is used without quotes") {
+  const auto with = [](const std::string& elements, const std::string& use) {
+    const std::string text = "A=(" + elements + ")\n" + kScript;
+    const std::size_t at = text.find("--bf16");
+    return imported("train.sh", text.substr(0, at) + use + " " + text.substr(at));
+  };
+  const Result<ImportedConfig> split = with("'--fp8-format hybrid' --fp8-param-gather", "${A[@]}");
+  REQUIRE(split);
+  CHECK(split->config.precision.starts_with("fp8"));
+  const Result<ImportedConfig> whole =
+      with("'--fp8-format hybrid' --fp8-param-gather", "\"${A[@]}\"");
+  REQUIRE(whole);  // the program gets one word, which is none of its options
+  CHECK(whole->config.precision.starts_with("bf16"));
+  const Result<ImportedConfig> branch =
+      imported("train.sh",
+               "D=()\nif [[ \"$X\" == fp8 ]]; then\n  D+=(\"--fp8-format hybrid\")\nfi\n"
+               "python pretrain_gpt.py ${D[@]} --num-layers 2 --seq-length 8\n");
+  REQUIRE(branch);
+  CHECK(asks(*branch, "--precision"));
+}
+
 TEST_CASE("a variable set in a branch is asked for") {
   const std::string text =
       "TP=2\nif [ \"$1\" = big ]; then\n  TP=8\nfi\n"
