@@ -45,8 +45,8 @@ std::vector<FitParameter> kernel_parameters() {
   std::vector<FitParameter> out;
   for (FitParameter& parameter : within(time_parameters(), kShare)) {
     for (const char* key : {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "kernel_fixed",
-                            "attention_forward", "memory_efficiency", "optimizer_efficiency",
-                            "link_efficiency", "nic_efficiency", "intra_hop", "inter_hop"}) {
+                            "attention_forward", "attention_overhead", "memory_efficiency",
+                            "optimizer_efficiency", "link_efficiency", "nic_efficiency", "intra_hop", "inter_hop"}) {
       if (parameter.key == key) out.push_back(std::move(parameter));
     }
   }

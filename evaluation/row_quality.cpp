@@ -45,9 +45,11 @@ constexpr RowQualityFlag kUnevenWork{
     "packed samples or natural routing: work per token that the shapes do not determine"};
 constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
                                   "the source calls the configuration not tuned"};
+constexpr RowQualityFlag kOtherLoss{"other-loss", kTime, false, false,
+                                    "the loss of reinforcement learning, whose passes have no price"};
 constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOverfull,
                                kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
-                               kUnevenWork,   kUntuned,      kTwinRan};
+                               kUnevenWork,   kUntuned, kOtherLoss,      kTwinRan};
 
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;
@@ -152,6 +154,7 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
       kUnevenWork);
   add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
       kUntuned);
+  add(states(row.notes, {"loss of reinforcement learning"}), kOtherLoss);
   add(twins.ran && twins.ended, kTwinRan);
   return flags;
 }

@@ -351,6 +351,9 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   const FrameworkDefaults& defaults = *software.defaults;
   Framework framework = *software.framework;  // with the features the run evidently used
 
+  framework.attention = attention_kernels_of(row);
+  framework.loss_rows = loss_rows_of(row).value_or(framework.loss_rows);
+
   Notes inferred;
   std::string substitute;
   if (!defaults.same_code || software.related) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
@@ -162,6 +163,25 @@ Dispatcher dispatcher_of(const MeasuredRun& row) {
   if (named({"deepep", "deep ep", "dispatcher flex", "flex dispatcher"})) return Dispatcher::deepep;
   if (named({"dispatcher allgather", "allgather dispatcher"})) return Dispatcher::allgather;
   return Dispatcher::alltoall;
+}
+
+AttentionKernels attention_kernels_of(const MeasuredRun& row) {
+  if (states(row.notes, {"flash attention 1"})) return AttentionKernels::flash_1;
+  if (states(row.notes, {"flash attention 3"})) return AttentionKernels::newest;
+  if (states(row.notes, {"flash attention 2", "flash attn 2", "flash attn fa2"})) {
+    return AttentionKernels::flash_2;
+  }
+  return AttentionKernels::as_fitted;
+}
+
+std::optional<int> loss_rows_of(const MeasuredRun& row) {
+  constexpr std::string_view kWords = "output head in chunks of ";
+  const std::size_t at = row.notes.find(kWords);
+  if (at == std::string::npos) return std::nullopt;
+  const char* const begin = row.notes.data() + at + kWords.size();
+  int tokens = 0;
+  const auto [end, error] = std::from_chars(begin, row.notes.data() + row.notes.size(), tokens);
+  return error == std::errc{} && tokens > 0 ? std::optional(tokens) : std::nullopt;
 }
 
 HostShares host_shares(const MeasuredRun& row) {

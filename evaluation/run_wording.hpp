@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/framework/framework.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
 #include "core/plan/recompute_modules.hpp"
@@ -43,6 +44,14 @@ namespace echelon {
 /// The token dispatcher that the row names; flex without a backend is DeepEP, Megatron-LM's default
 /// backend. Rows that name none use alltoall, as the recipes of 2024 do.
 [[nodiscard]] Dispatcher dispatcher_of(const MeasuredRun& row);
+
+/// The attention kernels that the row's notes name, else those of the runs that the rates were
+/// fitted to.
+[[nodiscard]] AttentionKernels attention_kernels_of(const MeasuredRun& row);
+
+/// Framework::loss_rows of a row whose notes say "output head in chunks of 2048 tokens"; nothing
+/// where they do not.
+[[nodiscard]] std::optional<int> loss_rows_of(const MeasuredRun& row);
 
 /// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share), of the
 /// column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration

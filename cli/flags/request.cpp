@@ -17,6 +17,7 @@
 #include "core/model/model_io.hpp"
 #include "core/plan/executable.hpp"
 #include "core/version.hpp"
+#include "costmodel/time/rates.hpp"
 #include "planner/space/constraints_of_plan.hpp"
 #include "planner/space/legality.hpp"
 #include "planner/space/score.hpp"
@@ -220,6 +221,17 @@ void note_unknown_nics(PlanRequest& request) {
       cluster.name()));
 }
 
+/// States that the framework has faster attention kernels now than the runs that its rates were
+/// fitted to.
+void note_attention_kernels(PlanRequest& request) {
+  const double faster = attention_speed(request.cluster.gpu(), request.framework).forward;
+  if (faster == 1 || !request.job.flash_attention) return;
+  request.assumptions.push_back(fmt::format(
+      "attention at {:.1f} times the rate of the runs behind the calibration, whose kernels were "
+      "FlashAttention-2: {} takes cuDNN's on {} now",
+      faster, request.framework.name, request.cluster.gpu().name));
+}
+
 /// States that `plan run` refuses the model, if the plan is for the framework or the machine that
 /// `plan run` executes on. Called after leave_out_dropout().
 void note_not_executed(PlanRequest& request) {
@@ -310,6 +322,7 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   leave_out_prediction_modules(request);
   note_prediction_modules(request);
   note_unknown_nics(request);
+  note_attention_kernels(request);
   note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status search = read_search(settings, request); !search) return search.error();
@@ -375,6 +388,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
   note_unknown_nics(request);
+  note_attention_kernels(request);
   note_not_executed(request);
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();

@@ -22,6 +22,15 @@ enum class KernelLibrary {
   own,       ///< written for it, with a launch path in C++
 };
 
+/// Which attention kernels a framework runs, where calibrations do not say it: a GPU family and
+/// framework have one set of rates, but both have had several kernels.
+enum class AttentionKernels {
+  as_fitted,  ///< those of the runs that the rates were fitted to
+  flash_1,    ///< FlashAttention-1, or its version in Triton
+  flash_2,    ///< FlashAttention-2, whose instructions are Ampere's
+  newest,     ///< FlashAttention-3 or cuDNN's, with the instructions of the GPU
+};
+
 /// What a training framework does by construction. Rates live in a Calibration; these are yes/no
 /// facts and byte counts that can be read in its source. One file per framework defines its table
 /// (core/framework/megatron_core.cpp); no other code compares a framework's name.
@@ -34,6 +43,7 @@ struct Framework {
   /// counts as extrapolated.
   std::string calibrated_as;
   KernelLibrary kernels = KernelLibrary::torch;
+  AttentionKernels attention = AttentionKernels::as_fitted;
   std::string default_precision = "bf16:adam-fp32-master";
   /// Recipes that differ in the states they keep, of which `--precision FORMAT:any` searches those
   /// of a format: the widest states of each first.

@@ -263,6 +263,9 @@ Framework torchtitan() {
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;
   f.defaults = kTorchtitanDefaults;
+  // torchtitan v0.2.2, torchtitan/models/attention.py: cuDNN is the first of the backends of
+  // scaled_dot_product_attention (set_priority).
+  f.attention = AttentionKernels::newest;
   f.also_called = kTorchtitanNames;  // FSDP2 itself, which it only configures
   f.rules = kTorchtitanRules;
   f.remark_rules = kTorchtitanRemarks;

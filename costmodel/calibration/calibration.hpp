@@ -35,7 +35,9 @@ struct Calibration {
   Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
   double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
   double attention_backward = 0;
-  double attention_ramp = 0;        ///< sequence length at which attention reaches half of that
+  double attention_ramp = 0;      ///< sequence length at which attention reaches half of that
+  double attention_overhead = 0;  ///< further HBM traffic of rotary attention, in units of what its
+                                  ///< kernels read and write: rotation in 32 bits, copies
   double memory_efficiency = 0;     ///< element-wise kernels, of the HBM peak
   double optimizer_efficiency = 0;  ///< optimizer passes, of the HBM peak
 

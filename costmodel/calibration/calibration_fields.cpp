@@ -23,6 +23,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"attention_forward", &C::attention_forward, "ratio", 1e-3, 1.2},
     {"attention_backward", &C::attention_backward, "ratio", 1e-3, 1.2},
     {"attention_ramp", &C::attention_ramp, "tokens", 0, 1e6},
+    {"attention_overhead", &C::attention_overhead, "ratio", 0, 100},
     {"memory_efficiency", &C::memory_efficiency, "ratio", 1e-3, 1.2},
     {"optimizer_efficiency", &C::optimizer_efficiency, "ratio", 1e-3, 1.2},
     {"host_layer_forward", &C::host_layer_forward, "us", 0, 1e7},

@@ -36,6 +36,21 @@ AttentionSpeed attention_speed(const GpuSpec& gpu) {
   return {faster(1.0), faster(0.4)};
 }
 
+AttentionSpeed attention_speed(const GpuSpec& gpu, const Framework& framework) {
+  constexpr AttentionSpeed kNewOnHopper{0.73 / 0.38, 0.62 / 0.30};
+  constexpr double kHopper = 9;
+  constexpr double kBlackwell = 10;
+  if (framework.kernels != KernelLibrary::torch) return {};
+  const double capability = gpu.compute_capability;
+  if (framework.attention == AttentionKernels::flash_1) return {0.40 / 0.64, 0.30 / 0.52};
+  const bool hopper = capability >= kHopper && capability < kBlackwell;
+  if (framework.attention == AttentionKernels::newest && hopper) return kNewOnHopper;
+  if (framework.attention == AttentionKernels::flash_2 && capability >= kBlackwell) {
+    return {1 / kNewOnHopper.forward, 1 / kNewOnHopper.backward};
+  }
+  return {};
+}
+
 DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dtype dtype) {
   const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
   const double speed = calibration.kernel_speed_factor * power_factor(gpu, calibration);
@@ -49,6 +64,7 @@ DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dty
           .attention_forward = kernels * calibration.attention_forward * attention.forward,
           .attention_backward = kernels * calibration.attention_backward * attention.backward,
           .attention_ramp = calibration.attention_ramp,
+          .attention_overhead = calibration.attention_overhead,
           .memory = gpu.hbm * calibration.kernel_speed_factor * calibration.memory_efficiency *
                     double_width,
           .optimizer = gpu.hbm * calibration.optimizer_efficiency,
@@ -77,7 +93,8 @@ Seconds gemm_time(double m, double n, double k, Bytes traffic, const DeviceRates
 Seconds attention_time(Flops work, Bytes traffic, double span, int kernels, FlopsPerSecond rate,
                        const DeviceRates& rates) {
   const double ramp = span / (span + rates.attention_ramp);
-  return std::max(work / (rate * ramp), traffic / rates.memory) + kernels * rates.kernel_fixed;
+  return std::max(work / (rate * ramp), traffic / rates.memory) +
+         rates.attention_overhead * (traffic / rates.memory) + kernels * rates.kernel_fixed;
 }
 
 Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/base/units.hpp"
+#include "core/framework/framework.hpp"
 #include "core/plan/job.hpp"
 #include "costmodel/calibration/calibration.hpp"
 #include "topologies/topology.hpp"
@@ -15,6 +16,7 @@ struct DeviceRates {
   FlopsPerSecond attention_forward;
   FlopsPerSecond attention_backward;
   double attention_ramp = 0;
+  double attention_overhead = 0;
   BytesPerSecond memory;
   BytesPerSecond optimizer;
   Seconds kernel_fixed;
@@ -55,6 +57,15 @@ struct AttentionSpeed {
   double backward = 1;
 };
 [[nodiscard]] AttentionSpeed attention_speed(const GpuSpec& gpu);
+
+/// Speed of a framework's attention kernels relative to those of the runs that PyTorch's rates were
+/// fitted to: on Hopper FlashAttention-2, whose rates FlashAttention-3 exceeds by 0.73/0.38 forward
+/// and 0.62/0.30 backward (the two sets of rates in hopper.json and prior-hopper-torchtitan.json,
+/// each with its source); on Blackwell cuDNN's, of whose rates FlashAttention-2 reaches half, as on
+/// Hopper (assumed). FlashAttention-1 reaches 30-50 and 25-35 % of
+/// the A100's peak (arXiv 2307.08691, introduction), 0.40/0.64 and 0.30/0.52 of ampere.json's
+/// FlashAttention-2. 1 on other GPUs, and of frameworks with other kernels.
+[[nodiscard]] AttentionSpeed attention_speed(const GpuSpec& gpu, const Framework& framework);
 
 /// `dtype` of GEMM inputs; attention and element-wise kernels run in 16 bits (fp8 jobs too).
 [[nodiscard]] DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration,

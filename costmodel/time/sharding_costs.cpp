@@ -400,6 +400,10 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
   const Dtype format = job_.precision.compute;
   DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
   if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
+  const AttentionSpeed attention = attention_speed(cluster_.gpu(), framework_);
+  rates.attention_forward *= attention.forward;
+  rates.attention_backward *= attention.backward;
+  if (model_.position != PositionEmbedding::rope) rates.attention_overhead = 0;
   const OperatorContext context{
       rates,
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),

@@ -51,6 +51,8 @@ TEST_CASE("packed samples, natural routing and untuned configurations are flagge
   CHECK(flag_names(run).empty());
   run.notes = "first figures, not tuned";
   CHECK(flag_names(run) == "untuned");
+  run.notes = "flash attention 3; loss of reinforcement learning, output head in chunks of 2048";
+  CHECK(flag_names(run) == "other-loss");
 }
 
 TEST_CASE("a microbatch of seconds where a fraction is expected is a stall") {

@@ -57,6 +57,32 @@ TEST_CASE("overlapped expert communication is recognized in the words of its doc
   }
 }
 
+TEST_CASE("attention kernels are those that a row's notes name") {
+  const auto kernels = [](const char* notes) {
+    MeasuredRun row;
+    row.notes = notes;
+    return attention_kernels_of(row);
+  };
+  CHECK(kernels("") == AttentionKernels::as_fitted);
+  CHECK(kernels("cuDNN flash attention; padded vocab") == AttentionKernels::as_fitted);
+  CHECK(kernels("HFU 38.13%; Triton flash attention 1 (attn_impl: triton)") ==
+        AttentionKernels::flash_1);
+  CHECK(kernels("80GB, CUDA 11.8, flash-attn 2; s/iter") == AttentionKernels::flash_2);
+  CHECK(kernels("liger kernel, flash_attn fa2, pure_bf16") == AttentionKernels::flash_2);
+  CHECK(kernels("flash attention 3; fake data of full length") == AttentionKernels::newest);
+  CHECK(kernels("without flash attention 3") == AttentionKernels::as_fitted);
+}
+
+TEST_CASE("a head in chunks says how many rows of logits exist at once") {
+  MeasuredRun row;
+  row.notes = "loss of reinforcement learning, output head in chunks of 2048 tokens; mean of three";
+  CHECK(loss_rows_of(row) == 2048);
+  row.notes = "output head in chunks of a few tokens";
+  CHECK_FALSE(loss_rows_of(row));
+  row.notes = "chunked loss";
+  CHECK_FALSE(loss_rows_of(row));
+}
+
 TEST_CASE("CUDA graphs take launches from the host by what they cover") {
   MeasuredRun row;
   const auto shares = [&](const char* graph) {

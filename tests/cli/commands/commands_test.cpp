@@ -234,6 +234,8 @@ TEST_CASE("states that are not those of the framework's own precision are told")
               "bf16:fsdp-fp32-shards (--precision)") == "");
   CHECK(lacks(told("megatron-core", "fp8"), "which are not those of") != "");
   CHECK(lacks(told("torchtitan", "fp32"), "which are not those of") != "");
+  CHECK(lacks(told("torchtitan", "bf16"), "attention at 1.9 times the rate of the runs") == "");
+  CHECK(lacks(told("nanotron", "bf16"), "attention at") != "");
   CHECK(lacks(told("torchtitan", "bf16:fsdp-fp32-shards"), "which are not those of") != "");
 }
 

@@ -123,6 +123,42 @@ TEST_CASE("pace scales every device rate of the layers, and fp8 has an efficienc
   CHECK(narrow.memory == wide.memory);
 }
 
+TEST_CASE("attention kernels of other generations are faster or slower than those of the runs") {
+  Framework torch;
+  GpuSpec gpu;
+  gpu.compute_capability = 9.0;
+  CHECK(attention_speed(gpu, torch).forward == 1);
+  torch.attention = AttentionKernels::newest;
+  CHECK(attention_speed(gpu, torch).forward == Approx(1.92).epsilon(0.01));
+  CHECK(attention_speed(gpu, torch).backward == Approx(2.07).epsilon(0.01));
+  gpu.compute_capability = 8.0;
+  CHECK(attention_speed(gpu, torch).forward == 1);
+  gpu.compute_capability = 10.0;
+  CHECK(attention_speed(gpu, torch).forward == 1);
+  torch.attention = AttentionKernels::flash_2;
+  CHECK(attention_speed(gpu, torch).forward == Approx(1 / 1.92).epsilon(0.01));
+  gpu.compute_capability = 9.0;
+  CHECK(attention_speed(gpu, torch).forward == 1);
+  torch.attention = AttentionKernels::flash_1;
+  CHECK(attention_speed(gpu, torch).forward == Approx(0.625));
+  torch.kernels = KernelLibrary::megatron;
+  CHECK(attention_speed(gpu, torch).forward == 1);
+}
+
+TEST_CASE("copies around attention take bytes, and nothing of its products") {
+  DeviceRates rates;
+  rates.memory = 1000_GBps;
+  const FlopsPerSecond rate = 100_TFLOPS;
+  const auto time = [&](Bytes traffic) {
+    return attention_time(Flops{1e12}, traffic, 4096, 1, rate, rates);
+  };
+  const Seconds bare = time(1_GB);
+  CHECK(bare.in(1_ms) == Approx(10));
+  rates.attention_overhead = 2;
+  CHECK((time(1_GB) - bare).in(1_ms) == Approx(2));
+  CHECK((time(3_GB) - bare).in(1_ms) == Approx(6));
+}
+
 TEST_CASE("twice the exponentials speed attention up by what products do not hide of them") {
   GpuSpec gpu;
   gpu.compute_capability = 10.0;

@@ -155,6 +155,7 @@ TEST_CASE(
         "torchtitan has no token dispatcher allgather");
   CHECK(found("dgx-a100", "megatron-core", 8, alltoall) == "legal");
   CHECK(found("dgx-a100", "megatron-core", 8, deepep).find("Hopper") != std::string::npos);
+  CHECK(found("mi300x", "megatron-core", 8, deepep).find("ROCm") != std::string::npos);
   CHECK(found("dgx-h100", "megatron-core", 1, deepep).find("ep 1") != std::string::npos);
 }
 
