@@ -32,7 +32,8 @@ struct ConfigValue {
 struct ConfigEntry {
   std::string key;
   ConfigValue value;
-  int line = 0;  ///< from 1; 0: unknown
+  int line = 0;        ///< from 1; 0: unknown
+  std::string file{};  ///< of several that were read as one; "": the document's name
 };
 
 struct ConfigDocument {

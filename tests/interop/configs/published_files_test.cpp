@@ -1,0 +1,164 @@
+// Configurations as their projects publish them, in their own spelling: what they train, and what
+// an export must state for them to train it.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/model/model_io.hpp"
+#include "interop/configs/export.hpp"
+#include "interop/configs/import.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+using P = ParallelPlan;
+
+/// 8 GPUs, Llama 3 8B, sequences of 2,048.
+GivenRun given_job() {
+  GivenRun given;
+  given.model = *load_model("llama3-8b");
+  given.gpus = 8;
+  given.sequence = 2048;
+  return given;
+}
+
+Result<ImportedConfig> read_published(const std::string& name, const std::string& text,
+                                      const GivenRun& given = given_job()) {
+  return import_config({{name, text}}, given);
+}
+
+std::string refusal_of(const std::string& name, const std::string& text,
+                       const GivenRun& given = given_job()) {
+  const Result<ImportedConfig> read = read_published(name, text, given);
+  return read ? "no error" : read.error().message();
+}
+
+bool holds(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+/// What is asked for the flag; "" where it is not asked.
+std::string question_for(const ImportedConfig& config, const std::string& flag) {
+  const auto at = std::ranges::find_if(
+      config.asks, [&](const std::string& each) { return each.starts_with(flag + ":"); });
+  return at == config.asks.end() ? "" : *at;
+}
+
+ExportedConfig exported_job(const char* format, int gpus, const P& plan) {
+  const ConfigFormat& target = **find_config_format(format);
+  RunConfig run;
+  run.model = *load_model("llama3-8b");
+  run.model_name = "llama3-8b";
+  run.framework = std::string(row_of(target, &RunConfig::framework)->cases.empty()
+                                  ? row_of(target, &RunConfig::framework)->absent
+                                  : row_of(target, &RunConfig::framework)->cases.front().value);
+  run.sequence = 8192;
+  run.global_batch = 64;
+  run.gpus = gpus;
+  run.gpus_per_node = 8;
+  run.precision = std::string(row_of(target, &RunConfig::precision)->cases.front().value);
+  run.plan = plan;
+  return export_config(target, run);
+}
+
+P split_over(int tp, int cp, int dp, int zero) {
+  P plan;
+  plan.tp = tp;
+  plan.cp = cp;
+  plan.dp = dp;
+  plan.zero = zero;
+  plan.shard_group = dp * cp;
+  plan.sequence_parallel = tp > 1;
+  plan.layers_per_stage = {32};
+  plan.recompute_layers = {0};
+  return plan;
+}
+
+constexpr const char* kAutoPrecision =
+    R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+        "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"},
+        "zero_optimization": {"stage": 3}})";
+
+TEST_CASE("a precision that DeepSpeed's JSON leaves to the trainer is asked for") {
+  const Result<ImportedConfig> read = read_published("ds.json", kAutoPrecision);
+  REQUIRE(read);
+  CHECK(holds(question_for(*read, "--precision"), "/bf16/enabled"));
+  CHECK(holds(question_for(*read, "--precision"), "is auto"));
+  const Result<ImportedConfig> off = read_published(
+      "ds.json", R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": false}})");
+  REQUIRE(off);
+  CHECK(question_for(*off, "--precision").empty());
+  CHECK(off->config.precision == "fp32");
+}
+
+TEST_CASE("the global batch follows from a microbatch that is given") {
+  GivenRun given = given_job();
+  given.microbatch = 2;
+  const Result<ImportedConfig> titan =
+      read_published("run.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n", given);
+  REQUIRE(titan);
+  CHECK(titan->config.global_batch == 16);
+  const Result<ImportedConfig> open = read_published("ds.json", kAutoPrecision, given);
+  REQUIRE(open);
+  CHECK_FALSE(question_for(*open, "--global-batch").empty());
+  const Result<ImportedConfig> trainer = read_published(
+      "args.yaml", "per_device_train_batch_size: 1\ngradient_accumulation_steps: 4\nbf16: true\n");
+  REQUIRE(trainer);
+  CHECK(trainer->config.plan.microbatch == 1);
+  CHECK(trainer->config.global_batch == 32);
+}
+
+TEST_CASE("files of tools that start a framework are refused by name") {
+  const std::string factory = refusal_of(
+      "sft.yaml",
+      "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
+  CHECK(holds(factory, "LLaMA-Factory"));
+  CHECK(holds(factory, "LoRA is not priced"));
+  CHECK(holds(refusal_of("fft.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8192\n"),
+              "axolotl"));
+}
+
+TEST_CASE("settings of several files have each their own") {
+  const Result<ImportedConfig> read =
+      import_config({{"args.yaml", "per_device_train_batch_size: 1\nbf16: true\n"},
+                     {"ds.json", R"({"zero_optimization": {"stage": 3}})"}},
+                    given_job());
+  REQUIRE(read);
+  for (const ConfigFinding& finding : read->findings) {
+    CAPTURE(finding.from);
+    if (holds(finding.from, "bf16")) CHECK(holds(finding.from, "args.yaml line 2"));
+    if (holds(finding.from, "stage: ")) CHECK_FALSE(holds(finding.from, "args.yaml"));
+  }
+}
+
+TEST_CASE("DeepSpeed's JSON states what its features need to be on") {
+  P recomputed = split_over(1, 1, 16, 3);
+  recomputed.recompute = Recompute::full;
+  recomputed.recompute_layers = {32};
+  CHECK(exported_job("deepspeed", 16, recomputed).lost.empty());
+  const ExportedConfig plain = exported_job("deepspeed", 16, split_over(1, 1, 16, 3));
+  CHECK_FALSE(holds(plain.text, "autotp_size"));
+  CHECK_FALSE(holds(plain.text, "expert_parallel"));
+  CHECK_FALSE(holds(plain.text, "sequence_parallel_size"));
+  P sequences = split_over(1, 8, 2, 3);
+  sequences.cp_comm = CpComm::all_to_all;
+  const ExportedConfig ulysses = exported_job("deepspeed", 16, sequences);
+  CHECK(ulysses.lost.empty());
+  CHECK(holds(ulysses.text, "\"sequence_parallel_size\": 8"));
+  CHECK(holds(ulysses.text, "\"data_parallel_size\": 2"));
+  P experts = split_over(1, 1, 16, 2);
+  experts.ep = 8;
+  CHECK(holds(exported_job("deepspeed", 16, experts).text,
+              "\"enabled\": true,\n    \"autoep_size\": 8"));
+  P offloaded = split_over(1, 1, 16, 2);
+  offloaded.offload_optimizer = 0.4;
+  const ExportedConfig part = exported_job("deepspeed", 16, offloaded);
+  CHECK_FALSE(holds(part.text, "ratio"));
+  CHECK_FALSE(part.lost.empty());
+  offloaded.zero = 3;
+  CHECK(exported_job("deepspeed", 16, offloaded).lost.empty());
+}
+
+}  // namespace
+}  // namespace echelon
