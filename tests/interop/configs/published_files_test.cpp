@@ -109,6 +109,35 @@ TEST_CASE("the global batch follows from a microbatch that is given") {
   CHECK(trainer->config.global_batch == 32);
 }
 
+TEST_CASE("accelerate's launcher decides what shards") {
+  const Result<ImportedConfig> ddp = read_published(
+      "ddp.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8\n");
+  REQUIRE(ddp);
+  CHECK(ddp->config.plan.zero == 0);
+  const Result<ImportedConfig> fsdp = read_published(
+      "fsdp.yaml",
+      "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n"
+      "  fsdp_sharding_strategy: 2\n  fsdp_version: 1\n");
+  REQUIRE(fsdp);
+  CHECK(fsdp->config.plan.zero == 2);
+  const std::string error = refusal_of(
+      "ds.yaml",
+      "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: zero1.json\n"
+      "num_processes: 2\nmixed_precision: bf16\n");
+  CHECK(holds(error, "ds.yaml line 1"));
+  CHECK(holds(error, "deepspeed_config_file"));
+  const Result<ImportedConfig> inline_settings = read_published(
+      "ds.yaml",
+      "deepspeed_config:\n  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n"
+      "  zero_stage: 2\ndistributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_machines: 1\n"
+      "num_processes: 8\n");
+  REQUIRE(inline_settings);
+  CHECK(inline_settings->config.framework == "deepspeed");
+  CHECK(inline_settings->config.plan.zero == 2);
+  CHECK(inline_settings->config.plan.offload_optimizer == 1);
+  CHECK(inline_settings->config.precision == "bf16:deepspeed-zero");
+}
+
 TEST_CASE("files of tools that start a framework are refused by name") {
   const std::string factory = refusal_of(
       "sft.yaml",
@@ -158,6 +187,24 @@ TEST_CASE("DeepSpeed's JSON states what its features need to be on") {
   CHECK_FALSE(part.lost.empty());
   offloaded.zero = 3;
   CHECK(exported_job("deepspeed", 16, offloaded).lost.empty());
+}
+
+TEST_CASE("the groups of an accelerate configuration are all GPUs") {
+  P split = split_over(2, 1, 8, 3);
+  const ExportedConfig tensor = exported_job("accelerate", 16, split);
+  CHECK(tensor.lost.empty());
+  CHECK(holds(tensor.text, "parallelism_config_tp_size: 2"));
+  CHECK(holds(tensor.text, "parallelism_config_dp_shard_size: 8"));
+  P hybrid = split_over(1, 1, 16, 3);
+  hybrid.shard_group = 8;
+  const ExportedConfig replicas = exported_job("accelerate", 16, hybrid);
+  CHECK(replicas.lost.empty());
+  CHECK(holds(replicas.text, "parallelism_config_dp_replicate_size: 2"));
+  CHECK(holds(replicas.text, "parallelism_config_dp_shard_size: 8"));
+  CHECK_FALSE(
+      holds(exported_job("accelerate", 16, split_over(1, 1, 16, 3)).text, "parallelism_config"));
+  CHECK(holds(exported_job("accelerate", 16, split_over(1, 1, 16, 0)).text,
+              "distributed_type: MULTI_GPU"));
 }
 
 }  // namespace
