@@ -161,6 +161,46 @@ TEST_CASE("settings of several files have each their own") {
   }
 }
 
+TEST_CASE("a schedule without stages is none") {
+  const std::string text =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
+      "pipeline_parallel_degree = 1\npipeline_parallel_schedule = \"Interleaved1F1B\"\n";
+  const Result<ImportedConfig> read = read_published("run.toml", text);
+  REQUIRE(read);
+  CHECK(read->config.plan.schedule == ScheduleKind::one_f_one_b);
+  for (const std::string& each : read->unpriced) CHECK_FALSE(holds(each, "schedule"));
+}
+
+TEST_CASE("what torchtitan runs otherwise than priced is listed") {
+  const auto unpriced = [](const std::string& text) {
+    const Result<ImportedConfig> read =
+        read_published("run.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n" + text);
+    REQUIRE(read);
+    std::string all;
+    for (const std::string& each : read->unpriced) all += each + "\n";
+    return all;
+  };
+  CHECK(holds(unpriced("[training]\ndtype = \"bfloat16\"\n"), "training.dtype = bfloat16"));
+  CHECK_FALSE(holds(unpriced("[training]\ndtype = \"float32\"\n"), "training.dtype"));
+  CHECK(holds(unpriced(""), "compile.enable is not set: priced are compiled models"));
+  CHECK(holds(unpriced("[compile]\nenable = false\n"), "priced are compiled models"));
+  CHECK(unpriced("[compile]\nenable = true\n").empty());
+}
+
+TEST_CASE("a flavor that is not known names those of its model, and --model takes its place") {
+  const std::string text = "[model]\nname = \"deepseek_v3\"\nflavor = \"16B\"\n";
+  GivenRun without = given_job();
+  without.model.reset();
+  const std::string error = refusal_of("run.toml", text, without);
+  CHECK(holds(error, "one of 671B (model)"));
+  CHECK(holds(error, "--model"));
+  GivenRun with = given_job();
+  with.model = *load_model("deepseek-v2-lite");
+  const Result<ImportedConfig> read = read_published("run.toml", text, with);
+  REQUIRE(read);
+  CHECK(read->config.model.layers == 27);
+}
+
 TEST_CASE("DeepSpeed's JSON states what its features need to be on") {
   P recomputed = split_over(1, 1, 16, 3);
   recomputed.recompute = Recompute::full;
