@@ -201,6 +201,46 @@ TEST_CASE("a flavor that is not known names those of its model, and --model take
   CHECK(read->config.model.layers == 27);
 }
 
+constexpr const char* kNanotron =
+    "model:\n  dtype: bfloat16\n  model_config:\n    hidden_size: 256\n    num_hidden_layers: 12\n"
+    "    num_attention_heads: 4\n    num_key_value_heads: 4\n    intermediate_size: 768\n"
+    "    vocab_size: 128256\n    max_position_embeddings: 4096\n"
+    "optimizer:\n  accumulate_grad_in_fp32: true\n  zero_stage: 0\n"
+    "parallelism:\n  dp: 2\n  pp: 1\n  tp: 1\n  tp_mode: REDUCE_SCATTER\n"
+    "  tp_linear_async_communication: true\n"
+    "tokens:\n  micro_batch_size: 3\n  batch_accumulation_per_replica: 1\n"
+    "  sequence_length: 4096\n";
+
+TEST_CASE("nanotron scatters nothing over one tensor-parallel rank") {
+  const Result<ImportedConfig> read = read_published("run.yaml", kNanotron, {});
+  REQUIRE(read);
+  CHECK(read->asks.empty());
+  CHECK_FALSE(read->config.plan.sequence_parallel);
+  CHECK_FALSE(read->config.plan.overlap_tp);
+}
+
+TEST_CASE("experts of nanotron's files are asked for, not left out") {
+  std::string text = kNanotron;
+  text.insert(text.find("    hidden_size"), "    moe_config:\n      num_experts: 8\n");
+  const Result<ImportedConfig> read = read_published("run.yaml", text, {});
+  REQUIRE(read);
+  CHECK(holds(question_for(*read, "--model"), "experts"));
+  std::string none = kNanotron;
+  none.insert(none.find("    hidden_size"),
+              "    moe_config: null\n    sliding_window_size: null\n");
+  const Result<ImportedConfig> dense = read_published("run.yaml", none, {});
+  REQUIRE(dense);
+  CHECK(dense->asks.empty());
+}
+
+TEST_CASE("gradients that nanotron does not keep in fp32 leave the precision open") {
+  std::string text = kNanotron;
+  text.replace(text.find("accumulate_grad_in_fp32: true"), 29, "accumulate_grad_in_fp32: false");
+  const Result<ImportedConfig> read = read_published("run.yaml", text, {});
+  REQUIRE(read);
+  CHECK_FALSE(question_for(*read, "--precision").empty());
+}
+
 TEST_CASE("DeepSpeed's JSON states what its features need to be on") {
   P recomputed = split_over(1, 1, 16, 3);
   recomputed.recompute = Recompute::full;
@@ -245,6 +285,16 @@ TEST_CASE("the groups of an accelerate configuration are all GPUs") {
       holds(exported_job("accelerate", 16, split_over(1, 1, 16, 3)).text, "parallelism_config"));
   CHECK(holds(exported_job("accelerate", 16, split_over(1, 1, 16, 0)).text,
               "distributed_type: MULTI_GPU"));
+}
+
+TEST_CASE("an exported nanotron configuration has what its parser requires") {
+  const ExportedConfig out = exported_job("nanotron", 16, split_over(1, 1, 16, 1));
+  for (const char* key : {"init_method", "weight_decay", "clip_grad", "optimizer_factory",
+                          "torch_adam_is_fused: true", "adam_beta1", "lr_warmup_style",
+                          "checkpoints_path", "checkpoint_interval", "data_stages"}) {
+    CAPTURE(key);
+    CHECK(holds(out.text, key));
+  }
 }
 
 }  // namespace
