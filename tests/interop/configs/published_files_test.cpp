@@ -287,6 +287,18 @@ TEST_CASE("the groups of an accelerate configuration are all GPUs") {
               "distributed_type: MULTI_GPU"));
 }
 
+TEST_CASE("Megatron-Bridge and NeMo 2 exchange heads of context parallelism") {
+  for (const auto& [format, setting] : {std::pair{"megatron-bridge", "model.cp_comm_type=a2a"},
+                                        std::pair{"nemo", "model.config.cp_comm_type=a2a"}}) {
+    P plan = split_over(1, 2, 8, 1);
+    plan.cp_comm = CpComm::all_to_all;
+    const ExportedConfig out = exported_job(format, 16, plan);
+    CAPTURE(format, out.text);
+    CHECK(holds(out.text, setting));
+    CHECK(out.lost.empty());
+  }
+}
+
 TEST_CASE("an exported nanotron configuration has what its parser requires") {
   const ExportedConfig out = exported_job("nanotron", 16, split_over(1, 1, 16, 1));
   for (const char* key : {"init_method", "weight_decay", "clip_grad", "optimizer_factory",
