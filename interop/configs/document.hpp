@@ -39,6 +39,7 @@ struct ConfigEntry {
 struct ConfigDocument {
   std::string name;  ///< of the file, for messages
   std::vector<ConfigEntry> entries;
+  std::string program{};  ///< of a command line, without its folder: "pretrain_gpt.py"
 
   /// The last entry with this key: in all formats it wins. Null if there is none.
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;

@@ -116,6 +116,12 @@ struct UnreadPart {
   std::string_view what;
 };
 
+/// A program of the framework that trains another kind of model, or none.
+struct UnreadProgram {
+  std::string_view name;  ///< or a part of it
+  std::string_view what;
+};
+
 struct ConfigFormat {
   std::string_view name;     ///< "megatron-lm"
   std::string_view title;    ///< "Megatron-LM"
@@ -132,6 +138,7 @@ struct ConfigFormat {
   std::vector<UnpricedSetting> unpriced{};
   std::vector<KeyNote> key_notes{};
   std::vector<UnreadPart> unread_parts{};
+  std::vector<UnreadProgram> unread_programs{};
   /// Why a value gets lost that the framework itself could run; "": it has no option for it.
   std::string (*why_lost)(const ConfigField& field, const RunConfig& config) = nullptr;
 

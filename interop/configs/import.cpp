@@ -51,7 +51,7 @@ Error no_case(const ConfigReading& reading, const ConfigRow& row, const ConfigEn
   std::string expected;
   for (const std::string& each : known) expected += (expected.empty() ? "" : ", ") + each;
   const bool model = row.field == ConfigField{&RunConfig::model_name};
-  return input_error(reading.place(entry), in_quotes(value_at(entry)),
+  return input_error(reading.place(entry), in_quotes(entry.value.joined()),
                      "one of " + expected + " (" + std::string(label_of(row.field)) + ")",
                      model ? "--model takes its place" : "");
 }

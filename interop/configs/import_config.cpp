@@ -59,6 +59,16 @@ const std::vector<UnreadFile>& unread_files() {
        "--seq "
        "(cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and --recompute "
        "full unless it has disable_gradient_checkpointing; LoRA is not priced"},
+      {"GPT-NeoX",
+       {"pipe_parallel_size", "model_parallel_size"},
+       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
+       "--pp "
+       "(pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
+      {"GPT-NeoX",
+       {"pipe-parallel-size", "model-parallel-size"},
+       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model-parallel-size), "
+       "--pp "
+       "(pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
       {"axolotl",
        {"base_model", "micro_batch_size"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
@@ -321,10 +331,16 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
       most = read;
     }
     all.name += (all.name.empty() ? "" : ", ") + document->name;
+    if (!document->program.empty()) all.program = document->program;
     for (ConfigEntry& entry : document->entries) entry.file = document->name;
     all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
   }
   if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  for (const UnreadProgram& program : format->unread_programs) {
+    if (all.program.find(program.name) == std::string::npos) continue;
+    return input_error(all.name, fmt::format("{}, which {}", all.program, program.what),
+                       fmt::format("a script of {}, which trains a decoder", format->program));
+  }
   if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
   Result<ConfigReading> reading = read_rows(*format, all, given);
   if (!reading) return reading.error();

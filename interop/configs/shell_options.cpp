@@ -119,6 +119,11 @@ Result<ConfigDocument> read_script(std::string_view text, std::string_view where
                        "the script that starts the training, or its arguments");
   }
   add_options(*most, "", document);
+  const auto program =
+      std::ranges::find_if(*most, [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  if (program != most->end()) {
+    document.program = program->text.substr(program->text.rfind('/') + 1);
+  }
   return document;
 }
 

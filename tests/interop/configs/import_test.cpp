@@ -158,6 +158,27 @@ TEST_CASE("of options in one string those alone are asked for that have an unset
   }
 }
 
+TEST_CASE("Megatron-DeepSpeed is recognized, with its stage of ZeRO") {
+  const Result<ImportedConfig> read = imported(
+      "train.sh",
+      "torchrun pretrain_gpt.py --num-layers 40 --hidden-size 5120 --optimizer adam --fp16 "
+      "--checkpoint-activations --deepspeed --deepspeed_config ds.json --zero-stage 1\n");
+  REQUIRE(read);
+  CHECK(read->config.framework == "megatron-deepspeed");
+  CHECK(read->config.plan.zero == 1);
+}
+
+TEST_CASE("programs of Megatron-LM that train no decoder are refused") {
+  const std::string options = " --num-layers 24 --hidden-size 1024 --num-attention-heads 16\n";
+  const std::string bert = error_of("bert.sh", "torchrun a/pretrain_bert.py" + options);
+  CHECK(bert.find("pretrain_bert.py, which trains an encoder") != std::string::npos);
+  CHECK(error_of("t5.sh", "torchrun pretrain_t5.py" + options).find("decoder") !=
+        std::string::npos);
+  CHECK(error_of("serve.sh", "torchrun tools/run_text_generation_server.py" + options)
+            .find("generates text") != std::string::npos);
+  CHECK(error_of("own.sh", "torchrun my_pretraining.py" + options) == "no error");
+}
+
 TEST_CASE("a variable set in a branch is asked for") {
   const std::string text =
       "TP=2\nif [ \"$1\" = big ]; then\n  TP=8\nfi\n"

@@ -144,8 +144,23 @@ TEST_CASE("files of tools that start a framework are refused by name") {
       "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
   CHECK(holds(factory, "LLaMA-Factory"));
   CHECK(holds(factory, "LoRA is not priced"));
+  CHECK(holds(refusal_of("20B.yml",
+                         "pipe_parallel_size: 4\nmodel_parallel_size: 2\nnum_layers: 44\n"
+                         "train_micro_batch_size_per_gpu: 4\nfp16:\n  enabled: true\n"),
+              "GPT-NeoX"));
   CHECK(holds(refusal_of("fft.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8192\n"),
               "axolotl"));
+}
+
+TEST_CASE("Megatron-LM's moments in fp16 have the bytes of bf16, and lists are named whole") {
+  const std::string options =
+      "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --bf16 --grad-reduce-in-bf16 "
+      "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype fp16 "
+      "--exp-avg-sq-dtype fp16 --context-parallel-size 2";
+  const Result<ImportedConfig> read = read_published("run.sh", options + "\n");
+  REQUIRE(read);
+  CHECK(read->config.precision == "bf16:precision-aware");
+  CHECK(holds(refusal_of("run.sh", options + " --cp-comm-type p2p a2a\n"), "'p2p,a2a'"));
 }
 
 TEST_CASE("settings of several files have each their own") {
