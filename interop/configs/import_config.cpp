@@ -43,33 +43,37 @@ std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document
       document.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
 
-/// Files of tools that start another framework, of which single settings have names of formats that
-/// are read.
+/// Files that are no configuration of a framework that is read; single settings have the same
+/// names.
 struct UnreadFile {
-  std::string_view title;
+  std::string_view found;
   std::vector<std::string_view> keys;  ///< that it is recognized by, all of them
   std::string_view instead;
 };
 
 const std::vector<UnreadFile>& unread_files() {
   static const std::vector<UnreadFile> kFiles = {
-      {"LLaMA-Factory",
+      {"a plan of this program",
+       {"hashes.contents", "request.model.name"},
+       "plan predict, explain, compare and export take it as a word, without --from"},
+      {"a model of HuggingFace", {"model_type", "vocab_size"}, "--model takes it"},
+      {"a configuration of LLaMA-Factory",
        {"finetuning_type"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
        "--seq "
        "(cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and --recompute "
        "full unless it has disable_gradient_checkpointing; LoRA is not priced"},
-      {"GPT-NeoX",
+      {"a configuration of GPT-NeoX",
        {"pipe_parallel_size", "model_parallel_size"},
        "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
        "--pp "
        "(pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
-      {"GPT-NeoX",
+      {"a configuration of GPT-NeoX",
        {"pipe-parallel-size", "model-parallel-size"},
        "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model-parallel-size), "
        "--pp "
        "(pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
-      {"axolotl",
+      {"a configuration of axolotl",
        {"base_model", "micro_batch_size"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
        "--seq "
@@ -95,8 +99,8 @@ Result<const ConfigFormat*> recognized(const ConfigDocument& document, const Giv
     const bool is_it = std::ranges::all_of(
         file.keys, [&](std::string_view key) { return document.find(key) != nullptr; });
     if (!is_it) continue;
-    return input_error(document.name, "a configuration of " + std::string(file.title),
-                       "a file of the framework that it starts", std::string(file.instead));
+    return input_error(document.name, std::string(file.found),
+                       "a configuration of a training framework", std::string(file.instead));
   }
   if (best != nullptr) return best;
   std::string all;

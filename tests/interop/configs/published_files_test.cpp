@@ -144,6 +144,11 @@ TEST_CASE("files of tools that start a framework are refused by name") {
       "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
   CHECK(holds(factory, "LLaMA-Factory"));
   CHECK(holds(factory, "LoRA is not priced"));
+  CHECK(holds(refusal_of("config.json", R"({"model_type": "llama", "vocab_size": 32000})"),
+              "--model takes it"));
+  CHECK(holds(refusal_of("plan.json",
+                         R"({"hashes": {"contents": "8c"}, "request": {"model": {"name": "a"}}})"),
+              "without --from"));
   CHECK(holds(refusal_of("20B.yml",
                          "pipe_parallel_size: 4\nmodel_parallel_size: 2\nnum_layers: 44\n"
                          "train_micro_batch_size_per_gpu: 4\nfp16:\n  enabled: true\n"),
