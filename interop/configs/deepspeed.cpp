@@ -44,6 +44,7 @@ void write_ulysses(const ConfigRow& row, const RunConfig& config, ConfigDocument
 /// 0 is the default of AutoTP: off.
 MaybeValue read_degree(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) entry = reading.find(row.keys.back());
   if (entry == nullptr) return std::optional(assumed("1", "default of DeepSpeed"));
   const std::string& text = entry->value.first().text;
   return std::optional(ReadValue{text == "0" ? "1" : text, Origin::found, reading.place(*entry)});
@@ -156,7 +157,9 @@ ConfigFormat deepspeed_format() {
                       {"fp32", {}}}),
               computed(plan_part<&P::tp>, {"tensor_parallel.autotp_size"}, write_autotp,
                        read_degree),
-              computed(plan_part<&P::cp>, {"sequence_parallel_size", "data_parallel_size"},
+              computed(plan_part<&P::cp>,
+                       {"sequence_parallel_size", "data_parallel_size",
+                        "parallelism_config.parallelism_config_sp_size"},
                        write_ulysses, read_degree),
               fixed(plan_part<&P::cp_comm>, "a2a"),
               fixed(plan_part<&P::pp>, "1"),

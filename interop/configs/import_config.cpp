@@ -84,12 +84,23 @@ const std::vector<UnreadFile>& unread_files() {
   return kFiles;
 }
 
+/// Settings of the format itself: nodes and ranks are those of any script.
+std::size_t own_keys_read(const ConfigFormat& format, const ConfigDocument& document) {
+  std::set<std::string_view> launcher;
+  if (const ConfigRow* gpus = row_of(format, &RunConfig::gpus)) {
+    launcher.insert(gpus->keys.begin(), gpus->keys.end());
+  }
+  const auto started = std::ranges::count_if(
+      document.entries, [&](const ConfigEntry& entry) { return launcher.contains(entry.key); });
+  return keys_read(format, document) - static_cast<std::size_t>(started);
+}
+
 Result<const ConfigFormat*> recognized(const ConfigDocument& document, const GivenRun& given) {
   if (!given.format.empty()) return find_config_format(given.format);
   const ConfigFormat* best = nullptr;
   std::size_t most = 0;
   for (const ConfigFormat& format : config_formats()) {
-    const std::size_t read = keys_read(format, document);
+    const std::size_t read = own_keys_read(format, document);
     if (read > most) {
       best = &format;
       most = read;
@@ -107,7 +118,9 @@ Result<const ConfigFormat*> recognized(const ConfigDocument& document, const Giv
   for (const ConfigFormat& format : config_formats()) {
     all += (all.empty() ? "" : ", ") + std::string(format.title);
   }
-  return input_error(document.name, "no setting that a known framework has", "a file of " + all);
+  const bool names_a_file = document.find("config-file") != nullptr;
+  return input_error(document.name, "no setting that a known framework has", "a file of " + all,
+                     names_a_file ? "the file that --config_file names is read" : "");
 }
 
 /// Edits between two words, no more than `most` + 1.

@@ -136,6 +136,17 @@ TEST_CASE("accelerate's launcher decides what shards") {
   CHECK(inline_settings->config.plan.zero == 2);
   CHECK(inline_settings->config.plan.offload_optimizer == 1);
   CHECK(inline_settings->config.precision == "bf16:deepspeed-zero");
+  const Result<ImportedConfig> sequences =
+      import_config({{"ulysses.yaml",
+                      "distributed_type: DEEPSPEED\nnum_processes: 8\nparallelism_config:\n"
+                      "  parallelism_config_sp_size: 4\n"},
+                     {"ds.json",
+                      R"({"zero_optimization": {"stage": 3, "overlap_comm": true}, "bf16":
+                         {"enabled": true}, "train_micro_batch_size_per_gpu": 1})"}},
+                    given_job());
+  REQUIRE(sequences);
+  CHECK(sequences->config.plan.cp == 4);
+  CHECK(sequences->config.plan.dp == 2);
 }
 
 TEST_CASE("files of tools that start a framework are refused by name") {
@@ -166,6 +177,15 @@ TEST_CASE("Megatron-LM's moments in fp16 have the bytes of bf16, and lists are n
   REQUIRE(read);
   CHECK(read->config.precision == "bf16:precision-aware");
   CHECK(holds(refusal_of("run.sh", options + " --cp-comm-type p2p a2a\n"), "'p2p,a2a'"));
+}
+
+TEST_CASE("a script that states nodes alone is of no framework") {
+  const std::string script =
+      "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:4\n"
+      "srun accelerate launch --config_file fsdp.yaml --num_machines 4 train.py\n";
+  const std::string error = refusal_of("job.sh", script);
+  CHECK(holds(error, "no setting that a known framework has"));
+  CHECK(holds(error, "the file that --config_file names is read"));
 }
 
 TEST_CASE("settings of several files have each their own") {
