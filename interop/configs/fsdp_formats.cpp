@@ -1,7 +1,6 @@
 // accelerate's and LLM Foundry's configurations of PyTorch's FSDP.
 #include <algorithm>
 
-#include "core/base/text.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
@@ -41,11 +40,11 @@ std::vector<ConfigRow> without_model_parallelism() {
 /// version 1 unless the file says 2; several GPUs without FSDP train by DDP.
 MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* type = reading.find("distributed_type");
-  const std::string launched = type == nullptr ? "FSDP" : lower_case(type->value.first().text);
-  if (launched == "multi_gpu" || launched == "no") {
+  const std::string launched = type == nullptr ? "FSDP" : type->value.first().text;
+  if (same_word(launched, "MULTI_GPU") || same_word(launched, "NO")) {
     return std::optional(ReadValue{"torchtitan", Origin::derived, reading.place(*type) + ": DDP"});
   }
-  if (launched == "deepspeed") {
+  if (same_word(launched, "DEEPSPEED")) {
     return input_error(reading.place(*type), "'DEEPSPEED'", "FSDP, MULTI_GPU or NO",
                        "the JSON that deepspeed_config_file names is read, alone or together with "
                        "this file");
@@ -56,8 +55,10 @@ MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
 /// Without FSDP nothing is sharded.
 MaybeValue read_sharding(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* type = reading.find("distributed_type");
-  const std::string launched = type == nullptr ? "" : lower_case(type->value.first().text);
-  if (launched != "multi_gpu" && launched != "no") return read_choice(row, reading);
+  const std::string launched = type == nullptr ? "" : type->value.first().text;
+  if (!same_word(launched, "MULTI_GPU") && !same_word(launched, "NO")) {
+    return read_choice(row, reading);
+  }
   return std::optional(ReadValue{"0", Origin::found, reading.place(*type)});
 }
 
