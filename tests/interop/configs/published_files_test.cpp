@@ -285,7 +285,16 @@ TEST_CASE("DeepSpeed's JSON states what its features need to be on") {
   P recomputed = split_over(1, 1, 16, 3);
   recomputed.recompute = Recompute::full;
   recomputed.recompute_layers = {32};
-  CHECK(exported_job("deepspeed", 16, recomputed).lost.empty());
+  const ExportedConfig full = exported_job("deepspeed", 16, recomputed);
+  CHECK(full.lost.empty());
+  const ConfigFormat& format = **find_config_format("deepspeed");
+  RunConfig run;
+  run.model = *load_model("llama3-8b");
+  run.gpus = 16;
+  run.gpus_per_node = 8;
+  const Result<std::string> job = launch_job("slurm", format, run, full, 0);
+  REQUIRE(job);
+  CHECK(holds(*job, "# recompute = full: gradient_checkpointing of the model or the trainer"));
   const ExportedConfig plain = exported_job("deepspeed", 16, split_over(1, 1, 16, 3));
   CHECK_FALSE(holds(plain.text, "autotp_size"));
   CHECK_FALSE(holds(plain.text, "expert_parallel"));
