@@ -38,6 +38,9 @@ struct WhyNotAnswer {
 [[nodiscard]] std::string described(const Sensitivity& sensitivity);
 /// "FP8 GEMMs would save 31.0 % of the GPU time per token (3.4 s a step)".
 [[nodiscard]] std::string buys_most_sentence(const Sensitivity& best, const PlanRequest& request);
+/// "1,024 sequences are not a multiple of the 90 nodes: 256 GPUs would save ...".
+[[nodiscard]] std::string even_batches_sentence(const std::vector<Sensitivity>& all,
+                                                const PlanRequest& request);
 /// The table of sensitivities with that sentence for all and for each kind of change, or "" when
 /// there are none.
 [[nodiscard]] std::string sensitivities_text(const PlanRequest& request, const Candidate& winner,

@@ -66,8 +66,10 @@ Result<CommandResult> search_command(const CommandContext& context) {
                         : nearest_infeasible_text(request, report, context.style);
   } else {
     const std::vector<Sensitivity> changes = cheap_sensitivities(*choice);
+    const std::vector<Sensitivity> even =
+        winner != nullptr ? even_batches(request, *winner) : std::vector<Sensitivity>();
     result.output =
-        search_text(*choice, most_valuable(changes),
+        search_text(*choice, most_valuable(changes), even,
                     typed_search(context.arguments, request.job.precision.name), context.style);
   }
   if (winner != nullptr) {

@@ -47,6 +47,10 @@ Result<Framework> framework_of(const Settings& settings, const ClusterTopology& 
   if (const Setting* setting = settings.find("framework")) {
     const Result<Framework> framework = find_framework(setting->value);
     if (!framework) return at(*setting, framework.error());
+    if (framework->name != setting->value) {
+      assumed.push_back(fmt::format("{} as {} runs it: with its axes, kernels and defaults",
+                                    setting->value, framework->name));
+    }
     return framework;
   }
   const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;

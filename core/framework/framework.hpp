@@ -198,6 +198,8 @@ struct Framework {
   bool fixed_blocks = false;
   /// ZeRO-2/3 (FSDP) together with tensor parallelism works, but its authors warn of it.
   bool warns_of_sharded_tensors = false;
+  /// A pipeline takes models of classes of its own, not those that users have.
+  bool pipeline_needs_own_model = false;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.

@@ -46,6 +46,10 @@ constexpr std::array kTorchtitanDefaults = {
                       .same_code = false,
                       .why = "PyTorch FSDP2 around HuggingFace models",
                       .zero = 3},
+    FrameworkDefaults{.software = "prime-rl",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 with torch.compile around its own models",
+                      .zero = 3},
     FrameworkDefaults{
         .software = "ddp", .same_code = false, .why = "plain PyTorch with torch.compile"},
     FrameworkDefaults{

@@ -261,7 +261,7 @@ QString SpaceCanvas::point_tooltip(const Point& point) const {
   if (point.miss != nullptr) {
     text += "\ndoes not fit: stage " + std::to_string(point.miss->stage) + " is short by " +
             with_gib(point.miss->missing);
-    text += "; fits with " + fix_text(point.miss->fix);
+    text += "; fits with " + fixes_text(*point.miss);
   } else if (point.plan.rank == 1) {
     text += "\nthe winner";
   } else if (point.plan.tied) {

@@ -138,7 +138,7 @@ void RejectedView::show_space(SpaceResultPtr space) {
     const QString plan = QString::fromStdString(described(miss.candidate.plan, {}));
     auto* item = new QTreeWidgetItem(
         misses_, {plan, QString::number(miss.stage), QString::fromStdString(with_gib(miss.missing)),
-                  QString::fromStdString(fix_text(miss.fix))});
+                  QString::fromStdString(fixes_text(miss))});
     for (const int column : {1, 2})
       item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     item->setToolTip(0, plan);

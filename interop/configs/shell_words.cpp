@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "core/base/text.hpp"
+#include "interop/configs/shell_branches.hpp"
 
 namespace echelon {
 
@@ -83,7 +86,7 @@ class ShellParser {
 
   Result<ShellScript> run() {
     while (!error_ && at_ < text_.size()) step();
-    end_command();
+    end_command(CommandEnd::list);
     if (error_) return *error_;
     return std::move(script_);
   }
@@ -109,6 +112,11 @@ class ShellParser {
     const char c = peek();
     if (is_blank(c)) {
       take();
+    } else if (std::string_view("&|()<>").find(c) != std::string_view::npos &&
+               in_double_brackets()) {
+      operator_of_test();
+    } else if (c == '(' && peek(1) == '(' && begins_command()) {
+      arithmetic_test();
     } else if (c == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'))) {
       while (take() != '\n') {
       }
@@ -116,12 +124,68 @@ class ShellParser {
       comment();
     } else if (c == '\n' || c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       take();
-      end_command();
+      const bool twice = peek() == c;
+      if (twice && c != '\n' && c != '(') take();
+      if (branches_.awaits_pattern() && (c == ')' || c == '|')) {
+        pattern(c == ')');
+      } else {
+        end_command(!twice || (c != '&' && c != '|') ? CommandEnd::list
+                    : c == '&'                       ? CommandEnd::and_then
+                                                     : CommandEnd::or_else);
+      }
+      if (c == ';' && twice) branches_.end_of_pattern();
     } else if (c == '<' || c == '>') {
       redirection();
     } else if (!array_assignment()) {
       word(command_);
     }
+  }
+
+  /// Between [[ and ]], where operators are words.
+  bool in_double_brackets() {
+    take_key_words();
+    const auto is = [&](std::size_t at, std::string_view text) {
+      return at < command_.size() && !command_[at].quoted && command_[at].text == text;
+    };
+    const std::size_t first = is(0, "!") ? 1 : 0;
+    return is(first, "[[") && !is(command_.size() - 1, "]]");
+  }
+
+  void operator_of_test() {
+    ShellWord word{std::string(1, take()), line_};
+    if ((word.text == "&" || word.text == "|") && peek() == word.text[0]) word.text += take();
+    push(command_, std::move(word));
+  }
+
+  bool begins_command() {
+    take_key_words();
+    return command_.empty();
+  }
+
+  /// (( a > b )), as words of a test.
+  void arithmetic_test() {
+    const int line = line_;
+    const std::size_t begin = at_ + 2;
+    skip_parentheses();
+    const std::string_view inside = text_.substr(begin, std::max(at_, begin + 2) - begin - 2);
+    struct Comparison {
+      std::string_view sign, word;
+    };
+    constexpr std::array<Comparison, 6> kComparisons = {
+        {{"==", "-eq"}, {"!=", "-ne"}, {"<=", "-le"}, {">=", "-ge"}, {"<", "-lt"}, {">", "-gt"}}};
+    ShellWord unknown{{}, line, "an expression"};
+    Words test = {{"[", line}, unknown, {"]", line}};
+    for (const Comparison& each : kComparisons) {
+      const std::size_t sign = inside.find(each.sign);
+      if (sign == std::string_view::npos) continue;
+      test = {{"[", line},
+              sum_of(inside.substr(0, sign), line).front(),
+              {std::string(each.word), line},
+              sum_of(inside.substr(sign + each.sign.size()), line).front(),
+              {"]", line}};
+      break;
+    }
+    for (ShellWord& word : test) push(command_, std::move(word));
   }
 
   void comment() {
@@ -189,7 +253,9 @@ class ShellParser {
       }
     }
     if (at_ < text_.size()) take();
+    take_key_words();
     assign(name, std::move(elements), appends, true);
+    assigned_ = true;
     return true;
   }
 
@@ -346,7 +412,10 @@ class ShellParser {
     const std::size_t begin = at_ + 2;
     skip_parentheses();
     if (at_ < begin + 2) return {{{}, line, "an expression"}};
-    const std::string_view inside = text_.substr(begin, at_ - begin - 2);
+    return sum_of(text_.substr(begin, at_ - begin - 2), line);
+  }
+
+  Words sum_of(std::string_view inside, int line) {
     std::string expression;
     std::string missing;
     for (std::size_t i = 0; i < inside.size();) {
@@ -439,6 +508,9 @@ class ShellParser {
 
   // ------------------------------------------------------------------------- commands
   void assign(const std::string& name, Words values, bool appends, bool array) {
+    const Truth runs = branches_.runs();
+    if (runs == Truth::no) return;
+    const bool perhaps = runs == Truth::unknown;
     Variable& variable = variables_[name];
     const auto same = [&] {
       return std::ranges::equal(variable.values, values, {}, &ShellWord::text, &ShellWord::text);
@@ -449,11 +521,10 @@ class ShellParser {
         values.clear();
       }
       variable.values.insert(variable.values.end(), values.begin(), values.end());
-      if (branches_ > 0) variable.conditional = true;
+      if (perhaps) variable.conditional = true;
     } else {
-      if (branches_ > 0 && !(variable.values.empty() || same())) variable.conditional = true;
-      if (branches_ == 0) variable.conditional = false;
-      if (branches_ > 0 && variable.values.empty()) variable.conditional = true;
+      if (!perhaps) variable.conditional = false;
+      if (perhaps && (variable.values.empty() || !same())) variable.conditional = true;
       variable.values = std::move(values);
     }
     variable.array = array;
@@ -476,35 +547,60 @@ class ShellParser {
     return true;
   }
 
-  void end_command() {
-    Words words = std::move(command_);
-    command_.clear();
-    while (!words.empty() && !words.front().quoted) {
-      const std::string& first = words.front().text;
-      if (first == "if" || first == "for" || first == "while" || first == "until" ||
-          first == "case") {
-        ++branches_;
-      } else if (first == "fi" || first == "done" || first == "esac") {
-        branches_ = std::max(0, branches_ - 1);
-      } else if (first != "then" && first != "else" && first != "elif" && first != "do" &&
-                 first != "{" && first != "}" && first != "export" && first != "local" &&
-                 first != "declare" && first != "readonly" && first != "exec") {
+  /// The key words in front of a command that is being read.
+  void take_key_words() {
+    std::size_t count = 0;
+    for (; count < command_.size() && !command_[count].quoted; ++count) {
+      const std::string& word = command_[count].text;
+      if (word == "if") {
+        branches_.open_if();
+      } else if (word == "for" || word == "while" || word == "until") {
+        branches_.open_loop();
+      } else if (word == "then") {
+        branches_.then_branch();
+      } else if (word == "else" || word == "elif") {
+        branches_.else_branch(word == "elif");
+      } else if (word == "fi" || word == "done" || word == "esac") {
+        branches_.close();
+      } else if (word == "case" && command_.size() > count + 2) {
+        branches_.open_case(without_marks(command_[count + 1]));
+        count += 2;  // case WORD in
+      } else if (word != "do" && word != "{" && word != "}" && word != "export" &&
+                 word != "local" && word != "declare" && word != "readonly" && word != "exec") {
         break;
       }
-      words.erase(words.begin());
     }
+    command_.erase(command_.begin(), command_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
+  /// An alternative of case; `last`: with the parenthesis behind it.
+  void pattern(bool last) {
+    take_key_words();
+    for (ShellWord& word : std::exchange(command_, {})) {
+      patterns_.push_back(without_marks(std::move(word)));
+    }
+    if (last) branches_.pattern(std::exchange(patterns_, {}));
+  }
+
+  void end_command(CommandEnd end) {
+    take_key_words();
+    Words words = std::exchange(command_, {});
+    const Truth runs = branches_.runs();
     const auto named = std::ranges::find_if(words, [&](const ShellWord& word) {
       const std::string name = name_at(word.text);
       const std::string_view rest = std::string_view(word.text).substr(name.size());
       return name.empty() || !(rest.starts_with("=") || rest.starts_with("+="));
     });
+    const bool runs_command = runs != Truth::no && named != words.end();
     if (named == words.end()) {
       for (const ShellWord& word : words) assignment(word);
-      return;
+    } else {
+      words.erase(words.begin(), named);
     }
-    words.erase(words.begin(), named);
     for (ShellWord& word : words) word = without_marks(std::move(word));
-    script_.commands.push_back(std::move(words));
+    if (std::exchange(assigned_, false) && words.empty()) words = {{"true", line_}};
+    branches_.command(words, end);
+    if (runs_command) script_.commands.push_back(std::move(words));
   }
 
   std::string_view text_;
@@ -512,7 +608,9 @@ class ShellParser {
   std::size_t at_ = 0;
   int line_ = 1;
   int depth_ = 0;
-  int branches_ = 0;
+  ShellBranches branches_;
+  bool assigned_ = false;  ///< the command is the assignment of an array
+  Words patterns_;         ///< of a case, before the parenthesis behind them
   std::size_t words_ = 0;
   Words command_;
   std::map<std::string, Variable, std::less<>> variables_;

@@ -23,7 +23,7 @@ struct NamedChange {
   std::string_view name;
   ChangedThing thing;
 };
-constexpr std::array<NamedChange, 13> kChanges = {
+constexpr std::array<NamedChange, 15> kChanges = {
     {{Change::less_memory, "less-memory", ChangedThing::machine},
      {Change::more_memory, "more-memory", ChangedThing::machine},
      {Change::less_network, "less-network", ChangedThing::machine},
@@ -32,6 +32,8 @@ constexpr std::array<NamedChange, 13> kChanges = {
      {Change::more_compute, "more-compute", ChangedThing::machine},
      {Change::one_more_node, "one-more-node", ChangedThing::machine},
      {Change::double_gpus, "double-gpus", ChangedThing::machine},
+     {Change::fewer_gpus, "fewer-gpus", ChangedThing::machine},
+     {Change::rounded_batch, "rounded-batch", ChangedThing::batch},
      {Change::double_batch, "double-batch", ChangedThing::batch},
      {Change::half_batch, "half-batch", ChangedThing::batch},
      {Change::half_sequence, "half-sequence", ChangedThing::batch},
@@ -52,11 +54,16 @@ ClusterTopology with_compute(const ClusterTopology& cluster, double factor) {
   return cluster.with_gpu(std::move(gpu));
 }
 
+/// By which a cluster grows and shrinks.
+int unit_of(const ClusterTopology& cluster) {
+  return cluster.gpus() < cluster.node().gpus ? 1 : cluster.node().gpus;
+}
+
 /// The next sizes of the cluster one node at a time, until one has a legal plan. Where the batch
 /// has few divisors none of thousands may have one: the first thousand are enough to ask.
 std::optional<ClusterTopology> one_more_node(const PlanRequest& request) {
   const ClusterTopology& cluster = request.cluster;
-  const int unit = cluster.gpus() < cluster.node().gpus ? 1 : cluster.node().gpus;
+  const int unit = unit_of(cluster);
   constexpr std::int64_t kMostSizes = 1024;
   const std::int64_t end =
       std::min(2 * std::int64_t{cluster.gpus()}, cluster.gpus() + (kMostSizes + 1) * unit);
@@ -68,6 +75,30 @@ std::optional<ClusterTopology> one_more_node(const PlanRequest& request) {
     if (search(changed).ok()) return *larger;
   }
   return std::nullopt;
+}
+
+/// From half of the units on.
+std::optional<ClusterTopology> fewer_gpus(const PlanRequest& request) {
+  if (!batch_is_uneven(request)) return std::nullopt;
+  const int unit = unit_of(request.cluster);
+  const int units = request.cluster.gpus() / unit;
+  for (int fewer = units - 1; 2 * fewer >= units; --fewer) {
+    if (request.job.global_batch % fewer != 0) continue;
+    if (const Result<ClusterTopology> smaller =
+            request.cluster.resized(std::int64_t{fewer} * unit)) {
+      return *smaller;
+    }
+  }
+  return std::nullopt;
+}
+
+/// A quarter more or less at most.
+std::optional<std::int64_t> rounded_batch(const PlanRequest& request) {
+  const std::int64_t batch = request.job.global_batch;
+  const std::int64_t gpus = request.cluster.gpus();
+  const std::int64_t rounded = (batch + gpus / 2) / gpus * gpus;
+  if (!batch_is_uneven(request) || 4 * std::abs(rounded - batch) > batch) return std::nullopt;
+  return rounded;
 }
 
 /// The request under a change, or nothing where the change does not apply.
@@ -104,6 +135,12 @@ std::optional<PlanRequest> changed_by(const PlanRequest& request, Change change)
       const Result<ClusterTopology> larger =
           request.cluster.resized(2 * std::int64_t{request.cluster.gpus()});
       return take(larger ? std::optional(*larger) : std::nullopt);
+    }
+    case Change::fewer_gpus: return take(fewer_gpus(request));
+    case Change::rounded_batch: {
+      const std::optional<std::int64_t> rounded = rounded_batch(request);
+      out.job.global_batch = rounded.value_or(request.job.global_batch);
+      return when(rounded.has_value());
     }
     case Change::double_batch: out.job.global_batch *= 2; return out;
     case Change::half_batch:
@@ -142,6 +179,34 @@ std::optional<Candidate> kept_plan(const PlanRequest& changed, const ParallelPla
   return candidate ? std::optional(*candidate) : std::nullopt;
 }
 
+/// One change, searched again.
+std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candidate& winner,
+                                       Change change, const Progress& progress) {
+  if (request.objective == Objective::memory_headroom) return std::nullopt;
+  PlanRequest base = request;
+  base.max_gpus.reset();
+  base.top = 1;
+  if (progress && !progress(0)) return std::nullopt;
+  std::optional<PlanRequest> changed = changed_by(base, change);
+  if (!changed) return std::nullopt;
+  Sensitivity s;
+  s.change = change;
+  s.gpus = changed->cluster.gpus();
+  s.global_batch = changed->job.global_batch;
+  s.kept = kept_plan(*changed, winner.plan);
+  // The winner is no slower than a plan that is there to be found.
+  if (s.kept && s.kept->fits) changed->no_worse_than = s.kept->expected();
+  const Result<SearchResult> choice = optimize(*changed, progress);
+  if (!choice) return std::nullopt;
+  if (const Candidate* best = choice->report.winner()) {
+    s.winner = *best;
+    s.other_plan = !s.kept || !(s.kept->plan == best->plan);
+    s.time = time_per_token(*changed, *best) / time_per_token(request, winner);
+    s.gpu_time = s.time * s.gpus / request.cluster.gpus();
+  }
+  return s;
+}
+
 }  // namespace
 
 std::string_view name_of(Change change) {
@@ -158,40 +223,35 @@ ChangedThing thing_of(Change change) {
   return ChangedThing::machine;
 }
 
+bool batch_is_uneven(const PlanRequest& request) {
+  return request.job.global_batch % (request.cluster.gpus() / unit_of(request.cluster)) != 0;
+}
+
 std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candidate& winner,
                                        const Progress& progress) {
   std::vector<Sensitivity> out;
-  if (request.objective == Objective::memory_headroom) return out;
-  const Seconds before = time_per_token(request, winner);
-  PlanRequest base = request;
-  base.max_gpus.reset();
-  base.top = 1;
   for (const NamedChange& entry : kChanges) {
     const double done =
         static_cast<double>(&entry - kChanges.data()) / static_cast<double>(kChanges.size());
-    if (progress && !progress(done)) return out;
-    std::optional<PlanRequest> changed = changed_by(base, entry.change);
-    if (!changed) continue;
-    Sensitivity s;
-    s.change = entry.change;
-    s.gpus = changed->cluster.gpus();
-    s.kept = kept_plan(*changed, winner.plan);
-    // The winner is no slower than a plan that is there to be found.
-    if (s.kept && s.kept->fits) changed->no_worse_than = s.kept->expected();
     bool stopped = false;
-    const Result<SearchResult> choice = optimize(*changed, [&](double) {
+    std::optional<Sensitivity> found = sensitivity(request, winner, entry.change, [&](double) {
       stopped = progress && !progress(done);
       return !stopped;
     });
     if (stopped) return out;
-    if (!choice) continue;
-    if (const Candidate* best = choice->report.winner()) {
-      s.winner = *best;
-      s.other_plan = !s.kept || !(s.kept->plan == best->plan);
-      s.time = time_per_token(*changed, *best) / before;
-      s.gpu_time = s.time * s.gpus / request.cluster.gpus();
+    if (found) out.push_back(*std::move(found));
+  }
+  return out;
+}
+
+std::vector<Sensitivity> even_batches(const PlanRequest& request, const Candidate& winner) {
+  std::vector<Sensitivity> out;
+  if (request.max_gpus) return out;
+  for (const Change change : {Change::fewer_gpus, Change::rounded_batch}) {
+    std::optional<Sensitivity> found = sensitivity(request, winner, change, {});
+    if (found && found->winner && found->gpu_time <= 1 - kLeastChange) {
+      out.push_back(*std::move(found));
     }
-    out.push_back(std::move(s));
   }
   return out;
 }

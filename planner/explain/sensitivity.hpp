@@ -1,6 +1,7 @@
 // The effect on the winner of one change to the model, the batch or the machine.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ enum class Change {
   more_compute,   ///< 20 % higher dense peaks
   one_more_node,  ///< the next larger legal size that divides the work
   double_gpus,
+  fewer_gpus,     ///< the largest smaller size whose nodes divide the batch, where these do not
+  rounded_batch,  ///< the multiple of the GPUs that is nearest to such a batch
   double_batch,
   half_batch,
   half_sequence,  ///< the same tokens per step in twice as many samples
@@ -34,6 +37,7 @@ enum class ChangedThing { machine, batch, model };  // model: and its number for
 struct Sensitivity {
   Change change{};
   int gpus = 0;                     ///< under the change
+  std::int64_t global_batch = 0;    ///< under the change, in sequences
   std::optional<Candidate> winner;  ///< nothing where nothing fits
   std::optional<Candidate> kept;    ///< the old winner's plan under the change, where it is legal
   bool other_plan = false;          ///< another plan wins
@@ -50,6 +54,14 @@ struct Sensitivity {
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const PlanRequest& request,
                                                      const Candidate& winner,
                                                      const Progress& progress = {});
+
+/// Whether the nodes of the cluster (its GPUs, if these are a part of a node) do not divide the
+/// batch: then dp cannot be all that the GPUs would allow.
+[[nodiscard]] bool batch_is_uneven(const PlanRequest& request);
+/// Of an uneven batch: fewer GPUs and another batch, where these cost at least 1 % less GPU time
+/// per token; none of an even batch, or where several numbers of GPUs are searched anyway.
+[[nodiscard]] std::vector<Sensitivity> even_batches(const PlanRequest& request,
+                                                    const Candidate& winner);
 
 /// The change after which a token costs least GPU time, among those that make it cheaper by at
 /// least 1 %; null where none does. A GPU bought is not a GPU saved: hence not the wall time.

@@ -1,6 +1,8 @@
 #include "planner/search/nearest_infeasible.hpp"
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/base/expects.hpp"
 #include "planner/space/legality.hpp"
@@ -68,6 +70,19 @@ std::optional<Fix> lifted_constraint(const PlanRequest& request, const SearchPoi
   return std::nullopt;
 }
 
+std::optional<std::string> narrower_states(const PlanRequest& request, const SearchPoint& t) {
+  const auto format_of = [](std::string_view recipe) { return recipe.substr(0, recipe.find(':')); };
+  for (const std::string_view name : request.framework.state_recipes) {
+    if (format_of(name) != format_of(request.job.precision.name)) continue;
+    PlanRequest changed = pinned_to(request, t);
+    changed.job.precision = find_precision(name).value();
+    if (changed.job.precision.runs_on(request.cluster.gpu().compute_capability) && fits(changed)) {
+      return std::string(name);
+    }
+  }
+  return std::nullopt;
+}
+
 /// More GPUs of the same kind: more data parallelism (its ZeRO shards shrink) or more stages.
 std::optional<Fix> more_gpus(const PlanRequest& request, const SearchPoint& t) {
   const int now = request.cluster.gpus();
@@ -100,6 +115,7 @@ NearestInfeasible nearest_infeasible(const PlanRequest& request, const SearchPoi
   const MemoryPrediction& memory = candidate->prediction.memory;
   miss.stage = memory.tightest_stage;
   miss.missing = memory.peak_reserved - request.usable_memory();
+  miss.narrower_states = narrower_states(request, point);
   if (const auto lifted = lifted_constraint(request, point)) {
     miss.fix = *lifted;
   } else if (const auto more = more_gpus(request, point)) {

@@ -11,7 +11,7 @@
 namespace echelon {
 namespace {
 
-constexpr int kMostMultiple = 8;  ///< m of m·2^j nodes
+constexpr int kMostMultiple = 8;  ///< m of m·2^j GPUs of a node, or nodes
 
 /// The front from its small end for memory-headroom; search() has the right order otherwise.
 void order_by_objective(const PlanRequest& request, SearchOutcome& report) {
@@ -162,9 +162,9 @@ ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidat
 std::vector<int> gpu_counts(const ClusterTopology& cluster, int most) {
   std::set<int> counts;
   const int node = cluster.node().gpus;
-  for (int gpus = 1; gpus < node && gpus <= most; gpus *= 2) counts.insert(gpus);
   const int nodes = most / node;
   for (int multiple = 1; multiple <= kMostMultiple; ++multiple) {
+    for (int gpus = multiple; gpus < node && gpus <= most; gpus *= 2) counts.insert(gpus);
     for (std::int64_t n = multiple; n <= nodes; n *= 2) counts.insert(static_cast<int>(n) * node);
   }
   if (nodes > 0) counts.insert(nodes * node);

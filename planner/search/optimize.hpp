@@ -57,17 +57,16 @@ struct SearchResult {
 ///     nor the goodput depends on the plan (a checkpoint holds the states of the whole model,
 ///     however they are split), so the fastest plan is best and the order is that of the steps;
 ///   - the plan with the least memory, and the fastest of those, is the front's last: a plan off
-///   the
-///     front has another that is neither slower nor larger. Runners-up are the front's, too: each
-///     is the fastest that needs as little.
+///     the front has another that is neither slower nor larger. Runners-up are the front's, too:
+///     each is the fastest that needs as little.
 /// With max_gpus, every count of gpu_counts() is searched, the best keys are compared and the
 /// fronts are joined. With request.recipes so is each of these, its key raised by the price of its
 /// states (score.hpp); the answer, its list, front and certificate are those of the chosen recipe.
 [[nodiscard]] Result<SearchResult> optimize(const PlanRequest& request,
                                             const Progress& progress = {});
 
-/// GPU counts a search up to `most` tries, ascending: 1, 2, 4 ... inside a node, then m·2^j nodes
-/// for m up to 8, and the largest number of whole nodes in `most`.
+/// GPU counts a search up to `most` tries, ascending: m·2^j GPUs of a node, then m·2^j nodes, for m
+/// up to 8, and the largest number of whole nodes in `most`.
 [[nodiscard]] std::vector<int> gpu_counts(const ClusterTopology& cluster, int most);
 
 /// Whether the difference of two plans of one request is within the error of the model.

@@ -1,11 +1,26 @@
 #include "planner/search/predict.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "planner/search/simulate_step.hpp"
 #include "planner/space/plan_from_constraints.hpp"
 
 namespace echelon {
+namespace {
+
+constexpr Bytes kMoreThanAny{std::numeric_limits<double>::infinity()};
+
+/// Whether no estimate lets the plan fit: its states and the CUDA context alone, which are counted
+/// exactly, are more than the GPU has.
+bool cannot_fit(const PlanRequest& request, const MemoryPrediction& memory) {
+  return std::ranges::any_of(memory.stages, [&](const MemoryBreakdown& stage) {
+    return stage.weights + stage.gradients + stage.optimizer + stage.context > request.capacity();
+  });
+}
+
+}  // namespace
 
 Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, ParallelPlan plan) {
   Candidate out;
@@ -19,7 +34,8 @@ Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, 
   cost_model.price_throughput(out.plan, prediction);
   const Bytes reserved = prediction.memory.peak_reserved;
   out.fits = reserved <= request.usable_memory();
-  out.score = score_of(request, features_of(request, out.plan), reserved);
+  const bool cannot = cannot_fit(request, prediction.memory);
+  out.score = score_of(request, features_of(request, out.plan), cannot ? kMoreThanAny : reserved);
   return out;
 }
 

@@ -170,14 +170,6 @@ Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& 
   return report;
 }
 
-/// Whether no estimate lets the plan fit: its states and the CUDA context alone, which are counted
-/// exactly, are more than the GPU has.
-bool cannot_fit(const PlanRequest& request, const Candidate& plan) {
-  return std::ranges::any_of(plan.prediction.memory.stages, [&](const MemoryBreakdown& stage) {
-    return stage.weights + stage.gradients + stage.optimizer + stage.context > request.capacity();
-  });
-}
-
 }  // namespace
 
 Result<SearchOutcome> search(const PlanRequest& request, const Progress& progress) {
@@ -191,7 +183,7 @@ Result<SearchOutcome> search(const PlanRequest& request, const Progress& progres
   tight.least_probability = kLastResort;
   Result<SearchOutcome> unlikely = search_within(tight, progress);
   const bool any = unlikely && unlikely->winner() != nullptr;
-  return any && !cannot_fit(request, *unlikely->winner()) ? unlikely : report;
+  return any && unlikely->winner()->score.fits_probability > 0 ? unlikely : report;
 }
 
 }  // namespace echelon

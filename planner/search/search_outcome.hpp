@@ -48,6 +48,9 @@ struct NearestInfeasible {
   int stage = 0;
   Bytes missing;  ///< reserved peak minus usable memory on that stage
   Fix fix;
+  /// The first recipe of the framework of the same format with which the plan fits as it is:
+  /// "bf16:precision-aware". It changes how the optimizer computes.
+  std::optional<std::string> narrower_states;
 };
 
 /// Every point ends in one place: points = fitting + too_large + bounded + rejected.

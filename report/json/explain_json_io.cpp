@@ -50,6 +50,7 @@ Json layout_json(const AxisLayout& axis) {
 Json sensitivity_json(const PlanRequest& request, const Sensitivity& s) {
   Json out{{"change", name_of(s.change)},
            {"gpus", s.gpus},
+           {"global_batch", s.global_batch},
            {"fits", s.winner.has_value()},
            {"other_plan", s.other_plan},
            {"step_seconds", nullptr},

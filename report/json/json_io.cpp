@@ -26,7 +26,7 @@ Json constraints_json(const PlanConstraints& pinned) {
 Json near_miss_json(const PlanRequest& request, const NearestInfeasible& miss) {
   return Json{{"stage", miss.stage},
               {"missing_bytes", whole_bytes(miss.missing)},
-              {"fix", fix_text(miss.fix)},
+              {"fix", fixes_text(miss)},
               {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
 }
 

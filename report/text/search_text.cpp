@@ -107,7 +107,7 @@ std::string nearest_infeasible(const SearchOutcome& report, const TextStyle& sty
     out += folded(
         fmt::format("stage {} is short by {} ({} bytes); fits with {}", miss.stage,
                     painted(with_gib(miss.missing), Paint::bad, style),
-                    grouped(static_cast<std::int64_t>(miss.missing.in(kByte))), fix_text(miss.fix)),
+                    grouped(static_cast<std::int64_t>(miss.missing.in(kByte))), fixes_text(miss)),
         "    ", style);
   }
   return out;
@@ -231,6 +231,12 @@ std::string fix_text(const Fix& fix) {
   return std::visit(Words{}, fix);
 }
 
+std::string fixes_text(const NearestInfeasible& miss) {
+  std::string out = fix_text(miss.fix);
+  if (miss.narrower_states) out += ", or --precision " + *miss.narrower_states;
+  return out;
+}
+
 std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutcome& report,
                                     const TextStyle& style) {
   if (!report.exhaustive) {
@@ -249,7 +255,8 @@ std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutc
 }
 
 std::string search_text(const SearchResult& choice, const Sensitivity* buys_most,
-                        const TypedSearch& typed, const TextStyle& style) {
+                        const std::vector<Sensitivity>& even_batches, const TypedSearch& typed,
+                        const TextStyle& style) {
   const PlanRequest& request = choice.request;
   const SearchOutcome& report = choice.report;
   std::string out = job_text(request, style);
@@ -265,6 +272,9 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
   out += why_it_won(choice, style) + fastest_plan(choice, style);
   if (buys_most != nullptr) {
     out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);
+  }
+  if (!even_batches.empty()) {
+    out += folded(even_batches_sentence(even_batches, request), "batch      ", style);
   }
   out += folded(proof_of(report), "proof      ", style);
   out += memory_text(costs, style) + time_text(costs, style);

@@ -36,7 +36,9 @@ std::string described(const Sensitivity& s) {
     case Change::double_hbm: return "twice the HBM bandwidth";
     case Change::more_compute: return "20 % more compute";
     case Change::one_more_node:
-    case Change::double_gpus: return counted(s.gpus, "GPU");
+    case Change::double_gpus:
+    case Change::fewer_gpus: return counted(s.gpus, "GPU");
+    case Change::rounded_batch: return "a global batch of " + grouped(s.global_batch);
     case Change::double_batch: return "twice the global batch";
     case Change::half_batch: return "half the global batch";
     case Change::half_sequence: return "half the sequence, same tokens";
@@ -54,6 +56,18 @@ std::string buys_most_sentence(const Sensitivity& best, const PlanRequest& reque
     out += ", if as many tokens are enough (--critical-batch)";
   }
   if (best.change == Change::fp8) out += ", if training stays stable in fp8";
+  return out;
+}
+
+std::string even_batches_sentence(const std::vector<Sensitivity>& all, const PlanRequest& request) {
+  const ClusterTopology& cluster = request.cluster;
+  const bool whole = cluster.gpus() % cluster.node().gpus == 0;
+  std::string out =
+      fmt::format("{} sequences are not a multiple of the {}", grouped(request.job.global_batch),
+                  whole ? counted(cluster.nodes(), "node") : counted(cluster.gpus(), "GPU"));
+  for (const Sensitivity& s : all) {
+    out += (&s == all.data() ? ": " : "; ") + buys_most_sentence(s, request);
+  }
   return out;
 }
 

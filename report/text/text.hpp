@@ -21,11 +21,15 @@ struct TypedSearch {
 
 /// The answer of a search, read from the top: what to use, what it costs, what else there is, what
 /// was assumed, what to type next. `buys_most` is the change that would help most, where it was
-/// looked for.
+/// looked for; `even_batches` what would help an uneven batch.
 [[nodiscard]] std::string search_text(const SearchResult& choice, const Sensitivity* buys_most,
+                                      const std::vector<Sensitivity>& even_batches,
                                       const TypedSearch& typed, const TextStyle& style);
 /// The change that makes a plan fit: "128 GPUs instead of 64 (dp 16)".
 [[nodiscard]] std::string fix_text(const Fix& fix);
+/// All that make it fit, each alone: "128 GPUs instead of 64 (dp 16), or --precision
+/// bf16:precision-aware".
+[[nodiscard]] std::string fixes_text(const NearestInfeasible& miss);
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string nearest_infeasible_text(const PlanRequest& request,
                                                   const SearchOutcome& report,

@@ -168,6 +168,12 @@ TEST_CASE("a fix is described as one change") {
   CHECK(fix_text(MoreGpus{128, 64, Axis::dp, 16}) == "128 GPUs instead of 64 (dp 16)");
   CHECK(fix_text(MoreGpus{128, 64, Axis::pp, 4}) == "128 GPUs instead of 64 (pp 4)");
   CHECK(fix_text(LargerGpus{100.2 * 1_GiB, 80_GiB}) == "GPUs with 101 GiB instead of 80 GiB");
+  NearestInfeasible miss;
+  miss.fix = HigherZero{3};
+  CHECK(fixes_text(miss) == "--zero 3 instead of the pinned ZeRO stage");
+  miss.narrower_states = "bf16:precision-aware";
+  CHECK(fixes_text(miss) ==
+        "--zero 3 instead of the pinned ZeRO stage, or --precision bf16:precision-aware");
 }
 
 TEST_CASE("a probability is never told as certain") {

@@ -100,9 +100,11 @@ void TcpTransport::pass_on(int ended, const std::vector<std::byte>& goodbye) {
 
 void TcpTransport::read_goodbye(Peer& from) {
   const bool own = from.header.number == static_cast<std::uint32_t>(from.rank);
-  if (own) from.left = true;
   const std::byte how = from.note.front();
-  if (how == kFine) return wake_channels();
+  if (how == kFine) {
+    if (own) from.left = true;
+    return wake_channels();
+  }
   if (own) pass_on(from.rank, from.note);
   const std::string why(reinterpret_cast<const char*>(from.note.data()) + 1, from.note.size() - 1);
   {
@@ -110,6 +112,7 @@ void TcpTransport::read_goodbye(Peer& from) {
     reported_ = why;
   }
   run_threads_.stop(static_cast<RunFailure::Kind>(static_cast<int>(how) - 1), why);
+  if (own) from.left = true;  // last: who waits for it would stop the run without its reason
 }
 
 /// No more data come from this peer.
@@ -120,16 +123,15 @@ void TcpTransport::closed(Peer& from) {
     from.writes = false;
     from.write_failed = true;
   }
-  const bool lost = !from.left.exchange(true) && !finishing_;
-  if (lost) {
+  if (!from.left && !finishing_) {
     const std::string why = "rank " + std::to_string(from.rank) +
                             " is gone: the connection to it (" + from.address +
                             ") ended in the middle of the run";
     pass_on(from.rank, goodbye_of(RunFailure::Kind::peer_lost, why));
     run_threads_.stop(RunFailure::Kind::peer_lost, why);
-  } else {
-    wake_channels();
   }
+  from.left = true;
+  wake_channels();
 }
 
 void TcpTransport::finish(Seconds limit) {

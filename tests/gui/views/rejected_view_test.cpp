@@ -43,7 +43,7 @@ TEST_CASE("if nothing fits, the nearest infeasible plans show what would help an
   REQUIRE_FALSE(misses.empty());
   REQUIRE(view.misses().topLevelItemCount() == static_cast<int>(misses.size()));
   CHECK(view.proof().contains("Nothing fits"));
-  CHECK(view.misses().topLevelItem(0)->text(3).toStdString() == fix_text(misses[0].fix));
+  CHECK(view.misses().topLevelItem(0)->text(3).toStdString() == fixes_text(misses[0]));
   std::vector<Candidate> chosen;
   QObject::connect(&view, &gui::RejectedView::chosen,
                    [&](const Candidate& candidate) { chosen.push_back(candidate); });

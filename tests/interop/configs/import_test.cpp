@@ -188,6 +188,54 @@ TEST_CASE("a variable set in a branch is asked for") {
   CHECK(asks(*read, "--tp"));
 }
 
+/// What a script's last line, "run $X $Y", gets: each word, "?" where it depends on what the script
+/// does not set.
+std::string words_run(const std::string& script) {
+  const Result<ShellScript> read = parse_shell(script + "\nrun $X $Y\n", "x.sh");
+  REQUIRE(read);
+  std::string out;
+  for (const ShellWord& word : read->commands.back()) {
+    out += " " + (word.unresolved.empty() ? word.text : "?");
+  }
+  return out;
+}
+
+TEST_CASE("conditions that follow from the script decide which commands count") {
+  for (const auto& [script, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"X=fp8\nif [[ \"$X\" == \"fp8\" ]]; then\n  Y=1\nelse\n  Y=2\nfi", " run fp8 1"},
+           {"X=bf16\nif [[ $X == fp8 ]]; then Y=1; else Y=2; fi", " run bf16 2"},
+           {"X=b\nif [ $X = a ]; then\n Y=1\nelif [ $X = b ]\nthen\n Y=2\nelse\n Y=3\nfi",
+            " run b 2"},
+           {"X=2\nif [ $X -ge 2 ] && [ -n \"$X\" ]; then Y=1; else Y=2; fi", " run 2 1"},
+           {"X=2\nif [[ ($X -lt 2 || $X == 2) && ! -z $X ]]; then Y=1; else Y=2; fi", " run 2 1"},
+           {"X=16\nif (( X > 8 )); then Y=1; else Y=2; fi", " run 16 1"},
+           {"X=4\nif (( X * 2 == 9 )); then Y=1; else Y=2; fi", " run 4 2"},
+           {"X=a\n[[ $X == b ]] && Y=1\nY+=2", " run a 2"},
+           {"X=a\n[[ $X == a ]] && Y=(1)\nX=c", " run c 1"},
+           {"X=a\n[ $X = b ] || Y=4", " run a 4"},
+           {"X=a\nmkdir d || X=b\ncd d && Y=5", " run a 5"},
+           {"X=7b\ncase $X in\n  3b|4b) Y=1 ;;\n  \"7b\") Y=2 ;;\n  *) Y=3 ;;\nesac", " run 7b 2"},
+           {"X=8b\ncase $X in\n 3b) Y=1;;\n (*) Y=3;;\nesac\nX=9", " run 9 3"},
+           {"X=1\nif [ $X = 2 ]; then\n if [ $Z = 3 ]; then X=4; fi\nelse Y=9\nfi", " run 1 9"},
+           // What the script does not set, a file, a pattern, a command: asked for.
+           {"X=1\nif [ \"$1\" = big ]; then X=8; fi\nY=2", " run ? 2"},
+           {"X=1\nif [ -f data ]; then X=8; fi\nY=2", " run ? 2"},
+           {"X=1\nif [[ $X == 1* ]]; then X=8; fi\nY=2", " run ? 2"},
+           {"X=1\nif [[ $X =~ ^(1|2)$ ]]; then X=8; fi\nY=2", " run ? 2"},
+           {"X=1\nif nvidia-smi; then X=8; fi\nY=2", " run ? 2"},
+           {"X=1\n[[ -v SLURM_JOB_ID ]] && X=8\nY=2", " run ? 2"},
+           {"X=1\nfor i in 1 2; do X=8; done\nY=2", " run ? 2"},
+           {"X=1\ncase $1 in a) X=8 ;; esac\nY=2", " run ? 2"},
+           {"X=1\nif [ $1 = a ]; then X=1; fi\nY=2", " run 1 2"},
+           // A branch that cannot run after one that perhaps does.
+           {"X=1\nif [ $X = 2 ]; then X=3; elif [ $1 = a ]; then X=4; fi\nY=2", " run ? 2"},
+           {"X=1\nif [ $X = 1 ]; then Y=3; elif [ $1 = a ]; then Y=4; else Y=5; fi", " run 1 3"},
+       }) {
+    INFO(script);
+    CHECK(words_run(script) == expected);
+  }
+}
+
 TEST_CASE("scripts are parsed, not executed") {
   const Result<ShellScript> script =
       parse_shell("X=$(touch /tmp/never)\nrun --a \"$X\" --b `id` --c ${Y:-3}\n", "x.sh");

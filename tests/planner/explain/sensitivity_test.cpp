@@ -102,6 +102,50 @@ TEST_CASE("the next size is the next one that divides the work") {
   CHECK(s->gpu_time == Approx(s->time * s->gpus / 64));
 }
 
+TEST_CASE("an uneven batch is offered fewer GPUs, and a batch that they divide") {
+  PlanRequest r = request_for("7b", "dgx-h100", 88);  // 11 nodes
+  r.job.global_batch = 1024;
+  const Candidate winner = *search(r)->winner();
+  CHECK(batch_is_uneven(r));
+  const std::vector<Sensitivity> all = sensitivities(r, winner);
+  const Sensitivity* fewer = find(all, Change::fewer_gpus);
+  REQUIRE(fewer != nullptr);
+  CHECK(fewer->gpus == 64);
+  CHECK(fewer->global_batch == 1024);
+  const Sensitivity* rounded = find(all, Change::rounded_batch);
+  REQUIRE(rounded != nullptr);
+  CHECK(rounded->gpus == 88);
+  CHECK(rounded->global_batch == 1056);
+  // dp may be 88, not 8: 32 layers leave no other use of a factor of 11.
+  REQUIRE(rounded->winner);
+  CHECK(rounded->winner->plan.dp % 11 == 0);
+  CHECK(rounded->gpu_time < 0.97);
+  std::vector<Change> even;
+  for (const Sensitivity& s : even_batches(r, winner)) even.push_back(s.change);
+  CHECK(even == std::vector<Change>{Change::fewer_gpus, Change::rounded_batch});
+  r.max_gpus = 88;
+  CHECK(even_batches(r, winner).empty());
+}
+
+TEST_CASE("an even batch is left as it is, and none is changed by more than a quarter") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.job.global_batch = 1000;  // 8 nodes
+  CHECK_FALSE(batch_is_uneven(r));
+  const Candidate winner = *search(r)->winner();
+  CHECK(find(sensitivities(r, winner), Change::fewer_gpus) == nullptr);
+  CHECK(even_batches(r, winner).empty());
+  PlanRequest few = request_for("7b", "dgx-h100", 24);
+  few.job.global_batch = 32;
+  CHECK(batch_is_uneven(few));
+  const auto all = sensitivities(few, *search(few)->winner());
+  CHECK(find(all, Change::rounded_batch)->global_batch == 24);  // a quarter less
+  CHECK(find(all, Change::fewer_gpus)->gpus == 16);
+  PlanRequest part = request_for("gpt2-xl", "dgx-h100", 6);
+  part.job.global_batch = 32;
+  CHECK(batch_is_uneven(part));
+  CHECK(find(sensitivities(part, *search(part)->winner()), Change::fewer_gpus)->gpus == 4);
+}
+
 TEST_CASE("the most valuable change saves the most GPU time") {
   const Case c = of("70b", 256);
   const Sensitivity* best = most_valuable(c.all);

@@ -135,11 +135,13 @@ TEST_CASE("cost never takes more GPUs than the fastest step does") {
   CHECK(optimize(r)->request.cluster.gpus() <= fastest);
 }
 
-TEST_CASE("GPU counts are powers of two inside a node and whole nodes above") {
+TEST_CASE("GPU counts are few, inside a node too, and whole nodes above") {
   const PlanRequest r = request_for("7b", "dgx-h100", 64);
   const std::vector<int> counts = gpu_counts(r.cluster, 100);
-  CHECK(counts == std::vector<int>{1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96});
-  CHECK(gpu_counts(r.cluster, 6) == std::vector<int>{1, 2, 4});
+  CHECK(counts == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96});
+  CHECK(gpu_counts(r.cluster, 6) == std::vector<int>{1, 2, 3, 4, 5, 6});
+  const ClusterTopology sixteen = request_for("7b", "gcp-a2-mega", 16).cluster;
+  CHECK(gpu_counts(sixteen, 40) == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 32});
 }
 
 TEST_CASE("a model too large for every count reports the largest one's nearest misses") {
@@ -221,7 +223,7 @@ TEST_CASE("recipes and numbers of GPUs are searched together") {
   r.max_gpus = 8;
   const SearchResult choice = optimize(r).value();
   CHECK(choice.recipes.size() == 2);
-  CHECK(choice.counts.size() == 4);
+  CHECK(choice.counts.size() == 8);
 }
 
 TEST_CASE("a number of GPUs whose search was stopped is not said to be too small") {

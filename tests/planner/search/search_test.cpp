@@ -719,6 +719,46 @@ TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
   CHECK(std::holds_alternative<RecomputeEveryLayer>(report.nearest_infeasible.front().fix));
 }
 
+TEST_CASE("states with which a near miss fits as it is are named, of the same format") {
+  PlanRequest r = request_for("7b", "dgx-h100", 2);
+  r.max_memory = 74_GiB;
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(1);
+  r.constraints.pin<&ParallelPlan::zero>(1);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(0.0);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() == nullptr);
+  int named = 0;
+  for (const NearestInfeasible& miss : report.nearest_infeasible) {
+    if (!miss.narrower_states) continue;
+    ++named;
+    PlanRequest narrower = r;
+    narrower.job.precision = find_precision(*miss.narrower_states).value();
+    narrower.constraints = pinned_to(miss.candidate.plan);
+    CHECK(miss.narrower_states->starts_with("bf16:"));
+    CHECK(predict(narrower).value().fits);
+    narrower.job.precision = r.job.precision;
+    CHECK_FALSE(predict(narrower).value().fits);
+  }
+  CHECK(named > 0);
+}
+
+TEST_CASE("a plan whose states alone exceed the GPU has no chance to fit") {
+  PlanRequest r = request_for("7b", "dgx-h100", 8);
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(1);
+  r.constraints.pin<&ParallelPlan::zero>(0);
+  const Candidate plan = predict(r).value();
+  const MemoryBreakdown& stage = plan.prediction.memory.stages.front();
+  REQUIRE(stage.weights + stage.gradients + stage.optimizer > r.capacity());
+  CHECK(plan.score.fits_probability == 0);
+  // However wide the band is.
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::assumed, 0, 1, "test"};
+  CHECK(predict(r).value().score.fits_probability == 0);
+  r.constraints.pin<&ParallelPlan::zero>(1);
+  CHECK(predict(r).value().score.fits_probability > 0);
+}
+
 TEST_CASE("GPUs with enough memory are the last resort") {
   PlanRequest r = request_for("gpt2-xl", "dgx-h100", 1);
   r.max_memory = 1_GiB;

@@ -100,6 +100,11 @@ TEST_CASE("each unusual feature is found, and plain plans have none") {
           c.template pin<&P::pp>(1);
           c.template pin<&P::zero>(3);
         }) == Names{"fsdp-with-tp"});
+  PlanRequest zero = request_for("7b", "dgx-h100", 64);
+  zero.framework = *find_framework("deepspeed");
+  CHECK(names_of(zero, plan_of(zero)).empty());
+  zero.constraints.pin<&P::pp>(4);
+  CHECK(names_of(zero, plan_of(zero)) == Names{"own-model"});
   PlanRequest deep = request_for("gpt3-175b", "dgx-h100", 64);
   deep.constraints.pin<&P::pp>(4);
   deep.constraints.pin<&P::vpp>(12);
