@@ -90,7 +90,6 @@ std::vector<ConfigRow> job_rows() {
               {"megatron-2021", {{"DDP-impl", "*"}}},
               {"megatron-2021", {{"checkpoint-activations", "true"}}},
               {"megatron-2021", {{"activations-checkpoint-method", "*"}}},
-              {"megatron-deepspeed", {{.key = "deepspeed-config", .value = "*", .weight = 2}}},
               {"megatron-deepspeed", {{.key = "zero-stage", .value = "*", .weight = 2}}}}),
       plain(&RunConfig::sequence, {"seq-length"}),
       choice(&RunConfig::precision,

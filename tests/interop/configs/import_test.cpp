@@ -162,9 +162,10 @@ TEST_CASE("Megatron-DeepSpeed is recognized, with its stage of ZeRO") {
   const Result<ImportedConfig> read = imported(
       "train.sh",
       "torchrun pretrain_gpt.py --num-layers 40 --hidden-size 5120 --optimizer adam --fp16 "
-      "--checkpoint-activations --deepspeed --deepspeed_config ds.json --zero-stage 1\n");
+      "--checkpoint-activations --deepspeed --deepspeed_config ds.$JOB.json --zero-stage 1\n");
   REQUIRE(read);
   CHECK(read->config.framework == "megatron-deepspeed");
+  CHECK_FALSE(asks(*read, "--framework"));
   CHECK(read->config.plan.zero == 1);
 }
 
