@@ -86,8 +86,10 @@ std::vector<FieldDelta> field_deltas(const PlanFile& a, const PlanFile& b) {
 std::string faster_of(const PlanFile& a, const PlanFile& b) {
   const double x = a.predicted.tokens_per_second;
   const double y = b.predicted.tokens_per_second;
-  const std::string speeds =
-      fmt::format("{} tokens/s for A, {} for B", human_count(x), human_count(y));
+  std::string speeds = fmt::format("{} tokens/s for A, {} for B", human_count(x), human_count(y));
+  if (a.gpus != b.gpus && a.gpus > 0 && b.gpus > 0) {
+    speeds += fmt::format("; per GPU {} and {}", human_count(x / a.gpus), human_count(y / b.gpus));
+  }
   if (std::abs(y / x - 1) < 5e-4) return "A and B are equally fast: " + speeds + ".";
   return fmt::format("{} is {:.1f} % faster: {}.", y > x ? "B" : "A",
                      100 * (std::max(x, y) / std::min(x, y) - 1), speeds);

@@ -150,6 +150,20 @@ const std::vector<CalledElsewhere>& called_elsewhere() {
   return kAll;
 }
 
+/// What people ask for that no flag does; the nearest name would mislead.
+struct NotPlanned {
+  std::vector<std::string_view> names;
+  std::string_view why;
+};
+const std::vector<NotPlanned>& not_planned() {
+  static const std::vector<NotPlanned> kAll = {
+      {{"lora", "lora-r", "lora-rank", "lora-alpha", "qlora", "peft", "use-peft", "adapter",
+        "finetuning-type", "load-in-4bit", "load-in-8bit"},
+       "plans train all parameters: adapters (LoRA) and frozen weights have no price"},
+  };
+  return kAll;
+}
+
 Error unknown_flag(const std::string& text) {
   std::vector<std::string> known;
   std::map<std::string, std::string, std::less<>> named;  // an alias is not offered: its flag is
@@ -163,6 +177,11 @@ Error unknown_flag(const std::string& text) {
   std::string stem = text.substr(0, text.find('='));
   stem = dashed(stem.substr(std::min(stem.find_first_not_of('-'), stem.size())));
   std::ranges::replace(stem, '_', '-');
+  for (const NotPlanned& each : not_planned()) {
+    if (std::ranges::count(each.names, std::string_view(stem).substr(2)) > 0) {
+      return input_error("", "unknown flag " + in_quotes(text), "", std::string(each.why));
+    }
+  }
   std::string nearest;
   for (const CalledElsewhere& each : called_elsewhere()) {
     if (std::ranges::count(each.names, std::string_view(stem).substr(2)) > 0)

@@ -37,6 +37,11 @@ Result<GivenRun> given_by(const Settings& flags) {
     if (!samples) return samples.error();
     given.global_batch = *samples;
   }
+  if (const Setting* microbatch = flags.find("microbatch")) {
+    const Result<int> samples = parse_int(microbatch->value, microbatch->where);
+    if (!samples) return samples.error();
+    given.microbatch = *samples;
+  }
   return given;
 }
 

@@ -45,6 +45,12 @@ constexpr std::array kDeepspeedRules = {
         [](const ModelSpec&, const ParallelPlan& p) { return p.etp != 1 && p.etp != p.tp; },
         "etp other than 1 and tp",
         "DeepSpeed edaa7221, deepspeed/moe/layer.py, enable_expert_tensor_parallelism"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.offload_optimizer > 0 && p.offload_optimizer < 1 && p.zero != 3;
+                  },
+                  "offload of a part of the optimizer below ZeRO-3",
+                  "DeepSpeed edaa7221, deepspeed/runtime/zero/config.py:391"},
     // ZeRO and the pipeline take any module; AutoTP splits linear layers, and nothing else of one.
     FrameworkRule{RulePart::degrees, where_tensors_split<has_state_spaces>,
                   "tensor parallelism of layers with state spaces",

@@ -15,6 +15,7 @@ struct Sections {
   std::string_view mbs, gbs, seq;
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
   std::string_view tp_overlap, rank_order;
+  std::string_view cp_comm{};                      ///< "": it has none
   std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
 };
 
@@ -70,7 +71,12 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
             if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
           },
           etp_is_tp),
-      fixed(plan_part<&P::cp_comm>, "p2p"),
+      s.cp_comm.empty()
+          ? fixed(plan_part<&P::cp_comm>, "p2p")
+          : choice(plan_part<&P::cp_comm>, {{"a2a", {{s.cp_comm, "a2a"}}},
+                                            {"all_gather", {{s.cp_comm, "all_gather"}}},
+                                            {"p2p", {}},
+                                            {"p2p", {{s.cp_comm, "p2p"}}}}),
       follows(plan_part<&P::dp>, dp_of_gpus),
       plain(plan_part<&P::microbatch>, {s.mbs}),
       computed(
@@ -190,6 +196,7 @@ ConfigFormat megatron_bridge_format() {
                                        .instances = "ddp.num_distributed_optimizer_instances",
                                        .tp_overlap = "comm_overlap.tp_comm_overlap",
                                        .rank_order = "dist.use_tp_pp_dp_mapping",
+                                       .cp_comm = "model.cp_comm_type",
                                        .zero_default = "1",
                                        .overlap_default = "true"})));
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
@@ -280,6 +287,7 @@ ConfigFormat nemo_format() {
                       .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
                       .tp_overlap = "model.config.tp_comm_overlap",
                       .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
+                      .cp_comm = "model.config.cp_comm_type",
                       .zero_default = "1",
                       .overlap_default = "true"}));
   format.fill_in = {{"factory", "recipe of the model, for example llama3_8b"},

@@ -12,7 +12,7 @@ MaybeValue read_batch(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* all = reading.find(row.keys[0]);
   if (all != nullptr && all->value.text != "auto") return read_global_batch(row, reading);
   ConfigRow accumulation = row;
-  for (const std::string_view key : {row.keys[1], row.keys[2]}) {
+  for (const std::string_view key : {row.keys[1], row.keys[2], row.keys[3]}) {
     const ConfigEntry* entry = reading.find(key);
     if (entry == nullptr || entry->value.first().text == "auto") continue;
     accumulation.keys = {key};
@@ -26,6 +26,46 @@ void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& 
   ConfigRow accumulation = row;
   accumulation.keys = {row.keys[1]};
   write_accumulation(accumulation, config, out);
+}
+
+/// AutoTP is on from size 1 on. Source: DeepSpeed edaa7221, deepspeed/__init__.py:211.
+void write_autotp(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.tp > 1) write_number(out, row.keys[0], config.plan.tp);
+}
+
+/// Sequence parallelism takes effect with the sizes of both groups. Source: DeepSpeed edaa7221,
+/// deepspeed/__init__.py:203.
+void write_ulysses(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.cp == 1) return;
+  write_number(out, row.keys[0], config.plan.cp);
+  write_number(out, row.keys[1], config.plan.dp);
+}
+
+/// 0 is the default of AutoTP: off.
+MaybeValue read_degree(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) entry = reading.find(row.keys.back());
+  if (entry == nullptr) return std::optional(assumed("1", "default of DeepSpeed"));
+  const std::string& text = entry->value.first().text;
+  return std::optional(ReadValue{text == "0" ? "1" : text, Origin::found, reading.place(*entry)});
+}
+
+/// AutoEP is off unless it is enabled. Source: DeepSpeed edaa7221,
+/// deepspeed/module_inject/auto_ep_config.py:47.
+void write_experts(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.ep == 1) return;
+  out.set(row.keys[1], scalar("true"));
+  write_number(out, row.keys[0], config.plan.ep);
+}
+
+MaybeValue read_experts(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) return std::optional(assumed("1", "default of DeepSpeed"));
+  if (!says(reading, row.keys[1], "true")) {
+    return std::optional(
+        derived("1", std::string(row.keys[1]) + " is not true, which leaves experts whole"));
+  }
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
 }
 
 void write_group(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -45,11 +85,12 @@ MaybeValue read_group(const ConfigRow& row, const ConfigReading& reading) {
 void write_offload(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (config.plan.offload_optimizer <= 0) return;
   out.set(row.keys[0], quoted("cpu"));
-  out.set(row.keys[1], scalar(text_of(row.field, config)));
+  // A part alone is refused below ZeRO-3. Source: DeepSpeed edaa7221, runtime/zero/config.py:391.
+  if (config.plan.zero == 3) out.set(row.keys[1], scalar(text_of(row.field, config)));
 }
 
 MaybeValue read_offload(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* device = reading.find(row.keys[0]);
+  const ConfigEntry* device = reading.find({row.keys[0], row.keys[2]});
   if (device == nullptr || device->value.text == "none") {
     return std::optional(ReadValue{"0", Origin::assumed, "default of DeepSpeed"});
   }
@@ -86,7 +127,7 @@ MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
 ConfigFormat deepspeed_format() {
   ConfigRow recompute =
       elsewhere(plan_part<&P::recompute>, "gradient_checkpointing of the model or the trainer",
-                {"gradient-checkpointing"});
+                {"gradient-checkpointing", "gradient_checkpointing"});
   recompute.read = read_recompute;
   ConfigFormat format{
       .name = "deepspeed",
@@ -99,34 +140,48 @@ ConfigFormat deepspeed_format() {
       .rows =
           {
               fixed(&RunConfig::framework, "deepspeed"),
-              elsewhere(&RunConfig::gpus, "launcher: --num_gpus and --num_nodes"),
+              elsewhere(&RunConfig::gpus, "launcher: --num_gpus and --num_nodes",
+                        {"num_processes"}),
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
-                        {"max-length", "max-seq-length", "block-size"}),
+                        {"max-length", "max-seq-length", "block-size", "max_length",
+                         "max_seq_length", "block_size"}),
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::packed_documents, "false"),
-              choice(&RunConfig::precision, {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
-                                             {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
-                                             {"bf16:deepspeed-zero", {{"bf16", "true"}}},
-                                             {"fp16:adam-fp32-master", {{"fp16", "true"}}},
-                                             {"fp32", {}}}),
-              plain(plan_part<&P::tp>, {"tensor_parallel.autotp_size"}, "1"),
-              plain(plan_part<&P::cp>, {"sequence_parallel_size"}, "1"),
+              choice(&RunConfig::precision,
+                     {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
+                      {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
+                      {"bf16:deepspeed-zero", {{"bf16", "true"}}},
+                      {"fp16:adam-fp32-master", {{"fp16", "true"}}},
+                      {"bf16:deepspeed-zero", {{"mixed_precision", "bf16"}}},
+                      {"fp16:adam-fp32-master", {{"mixed_precision", "fp16"}}},
+                      {"fp32", {}}}),
+              computed(plan_part<&P::tp>, {"tensor_parallel.autotp_size"}, write_autotp,
+                       read_degree),
+              computed(plan_part<&P::cp>,
+                       {"sequence_parallel_size", "data_parallel_size",
+                        "parallelism_config.parallelism_config_sp_size"},
+                       write_ulysses, read_degree),
               fixed(plan_part<&P::cp_comm>, "a2a"),
               fixed(plan_part<&P::pp>, "1"),
-              plain(plan_part<&P::ep>, {"expert_parallel.autoep_size"}, "1"),
+              computed(plan_part<&P::ep>,
+                       {"expert_parallel.autoep_size", "expert_parallel.enabled"}, write_experts,
+                       read_experts),
               fixed(plan_part<&P::etp>, "1"),
               follows(plan_part<&P::dp>, dp_of_gpus),
               plain(plan_part<&P::microbatch>,
-                    {"train_micro_batch_size_per_gpu", "per-device-train-batch-size"}),
-              computed(&RunConfig::global_batch,
-                       {"train_batch_size", "gradient_accumulation_steps",
-                        "gradient-accumulation-steps"},
-                       write_batch, read_batch),
+                    {"train_micro_batch_size_per_gpu", "per-device-train-batch-size",
+                     "per_device_train_batch_size"}),
+              computed(
+                  &RunConfig::global_batch,
+                  {"train_batch_size", "gradient_accumulation_steps", "gradient-accumulation-steps",
+                   "deepspeed_config.gradient_accumulation_steps"},
+                  write_batch, read_batch),
               fixed(plan_part<&P::vpp>, "1"),
               follows(plan_part<&P::schedule>, schedule_of_vpp),
               follows(plan_part<&P::microbatch_group>, group_of_vpp),
               follows(plan_part<&P::layers_per_stage>, dealt_stages),
-              plain(plan_part<&P::zero>, {"zero_optimization.stage"}, "0"),
+              plain(plan_part<&P::zero>, {"zero_optimization.stage", "deepspeed_config.zero_stage"},
+                    "0"),
               computed(plan_part<&P::shard_group>, {"zero_optimization.mics_shard_size"},
                        write_group, read_group),
               fixed(plan_part<&P::sequence_parallel>, "false"),
@@ -136,7 +191,8 @@ ConfigFormat deepspeed_format() {
               fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
               computed(plan_part<&P::offload_optimizer>,
                        {"zero_optimization.offload_optimizer.device",
-                        "zero_optimization.offload_optimizer.ratio"},
+                        "zero_optimization.offload_optimizer.ratio",
+                        "deepspeed_config.offload_optimizer_device"},
                        write_offload, read_offload),
               computed(
                   plan_part<&P::overlap_dp>, {"zero_optimization.overlap_comm"},
@@ -150,9 +206,18 @@ ConfigFormat deepspeed_format() {
                        write_bucket, read_bucket),
           },
       .unpriced = {{"zero_optimization.offload_param.device", "none"},
+                   {"deepspeed_config.offload_param_device", "none"},
+                   {"bf16.bf16_master_weights_and_grads"},
+                   {"fp16.fp16_master_weights_and_grads"},
                    {"zero_optimization.zero_hpz_partition_size", "1"},
                    {"zero_optimization.zero_quantized_weights"},
-                   {"zero_optimization.zero_quantized_gradients"}},
+                   {"zero_optimization.zero_quantized_gradients"},
+                   {"use-peft"},
+                   {"use_peft"},
+                   {"lora-r"},
+                   {"lora_r"},
+                   {"lora-rank"},
+                   {"lora_rank"}},
   };
   add_rows(format, without_expert_rows());
   return format;

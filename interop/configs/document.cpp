@@ -72,10 +72,11 @@ void ConfigDocument::set(std::string_view key, ConfigValue value) {
 }
 
 std::string ConfigDocument::place(const ConfigEntry& entry) const {
-  if (entry.line > 0) return fmt::format("{} line {}", name, entry.line);
+  const std::string& file = entry.file.empty() ? name : entry.file;
+  if (entry.line > 0) return fmt::format("{} line {}", file, entry.line);
   std::string pointer = "/" + entry.key;
   std::replace(pointer.begin(), pointer.end(), '.', '/');
-  return name + " at " + pointer;
+  return file + " at " + pointer;
 }
 
 Result<ConfigDocument> read_config(ConfigSyntax syntax, std::string_view text,

@@ -32,12 +32,14 @@ struct ConfigValue {
 struct ConfigEntry {
   std::string key;
   ConfigValue value;
-  int line = 0;  ///< from 1; 0: unknown
+  int line = 0;        ///< from 1; 0: unknown
+  std::string file{};  ///< of several that were read as one; "": the document's name
 };
 
 struct ConfigDocument {
   std::string name;  ///< of the file, for messages
   std::vector<ConfigEntry> entries;
+  std::string program{};  ///< of a command line, without its folder: "pretrain_gpt.py"
 
   /// The last entry with this key: in all formats it wins. Null if there is none.
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;

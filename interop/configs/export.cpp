@@ -114,6 +114,7 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
                                   const ConfigDocument& document) {
   GivenRun given;
   given.gpus = config.gpus;
+  given.own_code = &config;
   if (!states_shapes(format)) given.model = named_model(format, config).value_or(config.model);
   const auto stated = [&](const ConfigField& field) {
     const ConfigRow* row = row_of(format, field);

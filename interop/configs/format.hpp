@@ -100,12 +100,26 @@ inline constexpr const char* kFillIn = "FILL_IN";
 struct UnpricedSetting {
   std::string_view key;
   std::string_view unless = "";  ///< the value that switches it off
+  /// Priced is the run with it: "compiled models". It is reported where it is off or not given.
+  std::string_view priced_with = "";
 };
 
 /// A remark of an export that writes the key.
 struct KeyNote {
   std::string_view key;
   std::string_view note;
+};
+
+/// A part of the model that no row reads: the model has to be given where a file has it.
+struct UnreadPart {
+  std::string_view key;  ///< or the section of such keys
+  std::string_view what;
+};
+
+/// A program of the framework that trains another kind of model, or none.
+struct UnreadProgram {
+  std::string_view name;  ///< or a part of it
+  std::string_view what;
 };
 
 struct ConfigFormat {
@@ -123,6 +137,8 @@ struct ConfigFormat {
   std::vector<FillIn> fill_in{};
   std::vector<UnpricedSetting> unpriced{};
   std::vector<KeyNote> key_notes{};
+  std::vector<UnreadPart> unread_parts{};
+  std::vector<UnreadProgram> unread_programs{};
   /// Why a value gets lost that the framework itself could run; "": it has no option for it.
   std::string (*why_lost)(const ConfigField& field, const RunConfig& config) = nullptr;
 

@@ -1,6 +1,7 @@
 // accelerate's and LLM Foundry's configurations of PyTorch's FSDP.
 #include <algorithm>
 
+#include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -35,6 +36,42 @@ std::vector<ConfigRow> without_model_parallelism() {
   };
 }
 
+/// Source: accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py and commands/launch.py: FSDP of
+/// version 1 unless the file says 2; several GPUs without FSDP train by DDP.
+MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* type = reading.find("distributed_type");
+  const std::string launched = type == nullptr ? "FSDP" : type->value.first().text;
+  if (same_word(launched, "MULTI_GPU") || same_word(launched, "NO")) {
+    return std::optional(ReadValue{"torchtitan", Origin::derived, reading.place(*type) + ": DDP"});
+  }
+  if (same_word(launched, "DEEPSPEED")) {
+    return input_error(reading.place(*type), "'DEEPSPEED'", "FSDP, MULTI_GPU or NO",
+                       "the JSON that deepspeed_config_file names is read, alone or together with "
+                       "this file");
+  }
+  return read_choice(row, reading);
+}
+
+/// Without FSDP nothing is sharded.
+MaybeValue read_sharding(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* type = reading.find("distributed_type");
+  const std::string launched = type == nullptr ? "" : type->value.first().text;
+  if (!same_word(launched, "MULTI_GPU") && !same_word(launched, "NO")) {
+    return read_choice(row, reading);
+  }
+  return std::optional(ReadValue{"0", Origin::found, reading.place(*type)});
+}
+
+/// Sizes of all groups, whose product accelerate compares with the number of ranks; none where
+/// FSDP alone shards over all of them. Source: accelerate 16cb6eb8, parallelism_config.py:372.
+void write_group_sizes(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ParallelPlan& plan = config.plan;
+  const std::int64_t replicas = plan.zero == 0 ? 1 : std::max<std::int64_t>(1, plan.instances());
+  if (plan.tp == 1 && plan.cp == 1 && replicas == 1) return;
+  write_number(out, row.keys[0], replicas);
+  write_number(out, row.keys[1], std::max<std::int64_t>(1, plan.dp / replicas));
+}
+
 MaybeValue read_replicas(const ConfigRow& row, const ConfigReading& reading) {
   const Result<std::optional<int>> replicas = number_at(reading, row.keys[0]);
   if (!replicas) return replicas.error();
@@ -61,6 +98,20 @@ MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{std::to_string(**gpus), Origin::found, reading.place(*reading.find(row.keys[0]))});
 }
 
+ConfigRow with_reader(ConfigRow row, RowReader read) {
+  row.read = read;
+  return row;
+}
+
+/// A degree, where there is a parallelism_config: other axes split the model, or replicas do.
+void write_split(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (text_of(row.field, config) != "1") out.set(row.keys[0], scalar(text_of(row.field, config)));
+}
+
+MaybeValue read_split(const ConfigRow& row, const ConfigReading& reading) {
+  return found_or(reading, row.keys[0], "1");
+}
+
 }  // namespace
 
 ConfigFormat accelerate_format() {
@@ -73,13 +124,15 @@ ConfigFormat accelerate_format() {
       .usage = "accelerate launch --config_file FILE",
       .rows =
           {
-              choice(&RunConfig::framework, {{"torchtitan",
-                                              {{"fsdp_config.fsdp_version", "2"},
-                                               {"distributed_type", "FSDP", false, true},
-                                               {"fsdp_config.fsdp_auto_wrap_policy",
-                                                "TRANSFORMER_BASED_WRAP", false, true}}},
-                                             {"llm-foundry", {{"fsdp_config.fsdp_version", "1"}}},
-                                             {"llm-foundry", {}}}),
+              with_reader(choice(&RunConfig::framework,
+                                 {{"torchtitan",
+                                   {{"fsdp_config.fsdp_version", "2"},
+                                    {"distributed_type", "FSDP", false, true},
+                                    {"fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP",
+                                     false, true}}},
+                                  {"llm-foundry", {{"fsdp_config.fsdp_version", "1"}}},
+                                  {"llm-foundry", {}}}),
+                          read_launched),
               computed(&RunConfig::gpus, {"num_processes", "num_machines"}, write_gpus, read_gpus),
               choice(&RunConfig::precision,
                      {{"bf16:fsdp-fp32-shards", {{"mixed_precision", "bf16"}}},
@@ -87,23 +140,33 @@ ConfigFormat accelerate_format() {
                       {"fp32", {}}}),
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size"}),
-              plain(plan_part<&P::tp>, {"parallelism_config.parallelism_config_tp_size"}, "1"),
-              plain(plan_part<&P::cp>, {"parallelism_config.parallelism_config_cp_size"}, "1"),
+              computed(plan_part<&P::tp>, {"parallelism_config.parallelism_config_tp_size"},
+                       write_split, read_split),
+              computed(plan_part<&P::cp>, {"parallelism_config.parallelism_config_cp_size"},
+                       write_split, read_split),
               elsewhere(plan_part<&P::microbatch>, "--per_device_train_batch_size",
-                        {"per-device-train-batch-size"}),
-              choice(plan_part<&P::zero>,
-                     {{"3", {{"fsdp_config.fsdp_reshard_after_forward", "true"}}},
-                      {"2", {{"fsdp_config.fsdp_reshard_after_forward", "false"}}},
-                      {"3", {{"fsdp_config.fsdp_reshard_after_forward", "FULL_SHARD"}}},
-                      {"2", {{"fsdp_config.fsdp_reshard_after_forward", "SHARD_GRAD_OP"}}},
-                      {"0", {{"fsdp_config.fsdp_reshard_after_forward", "NO_SHARD"}}},
-                      {"3", {{"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD"}}},
-                      {"2", {{"fsdp_config.fsdp_sharding_strategy", "SHARD_GRAD_OP"}}},
-                      {"0", {{"fsdp_config.fsdp_sharding_strategy", "NO_SHARD"}}},
-                      {"3", {}}}),
+                        {"per-device-train-batch-size", "per_device_train_batch_size"}),
+              with_reader(
+                  choice(plan_part<&P::zero>,
+                         {{"3", {{"fsdp_config.fsdp_reshard_after_forward", "true"}}},
+                          {"2", {{"fsdp_config.fsdp_reshard_after_forward", "false"}}},
+                          {"0", {{"distributed_type", "MULTI_GPU"}}},
+                          {"3", {{"fsdp_config.fsdp_reshard_after_forward", "FULL_SHARD"}}},
+                          {"2", {{"fsdp_config.fsdp_reshard_after_forward", "SHARD_GRAD_OP"}}},
+                          {"0", {{"fsdp_config.fsdp_reshard_after_forward", "NO_SHARD"}}},
+                          {"3", {{"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD"}}},
+                          {"2", {{"fsdp_config.fsdp_sharding_strategy", "SHARD_GRAD_OP"}}},
+                          {"0", {{"fsdp_config.fsdp_sharding_strategy", "NO_SHARD"}}},
+                          // The numbers of torch's ShardingStrategy, which older files have.
+                          {"3", {{"fsdp_config.fsdp_sharding_strategy", "1"}}},
+                          {"2", {{"fsdp_config.fsdp_sharding_strategy", "2"}}},
+                          {"0", {{"fsdp_config.fsdp_sharding_strategy", "3"}}},
+                          {"3", {}}}),
+                  read_sharding),
               choice(plan_part<&P::recompute>,
                      {{"full", {{"fsdp_config.fsdp_activation_checkpointing", "true"}}},
                       {"full", {{"gradient-checkpointing", "true"}}},
+                      {"full", {{"gradient_checkpointing", "true"}}},
                       {"none", {}}}),
           },
       .unpriced = {{"fsdp_config.fsdp_offload_params"}},
@@ -112,11 +175,12 @@ ConfigFormat accelerate_format() {
   add_rows(format, without_expert_rows());
   format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));
   format.rows.push_back(computed(plan_part<&P::shard_group>,
-                                 {"parallelism_config.parallelism_config_dp_replicate_size"},
-                                 write_instances, read_replicas));
+                                 {"parallelism_config.parallelism_config_dp_replicate_size",
+                                  "parallelism_config.parallelism_config_dp_shard_size"},
+                                 write_group_sizes, read_replicas));
   ConfigRow batch = elsewhere(&RunConfig::global_batch,
                               "--gradient_accumulation_steps = global batch / (microbatch x dp)",
-                              {"gradient-accumulation-steps"});
+                              {"gradient-accumulation-steps", "gradient_accumulation_steps"});
   batch.read = read_accumulation;
   format.rows.push_back(std::move(batch));
   return format;

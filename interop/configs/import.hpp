@@ -16,7 +16,10 @@ struct GivenRun {
   std::optional<int> gpus{};
   std::optional<int> sequence{};
   std::optional<std::int64_t> global_batch{};
-  std::string format{};  ///< name; "": recognized by its keys
+  std::optional<int> microbatch{};  ///< from which the global batch may follow
+  std::string format{};             ///< name; "": recognized by its keys
+  /// Where the user's own code states a field that the format leaves to it; null: it is not known.
+  const RunConfig* own_code = nullptr;
 };
 
 struct ConfigText {
@@ -47,6 +50,14 @@ struct ImportedConfig {
 
 /// Whether two values are one, in any case and with - or _: bf16-mixed and BF16_mixed.
 [[nodiscard]] bool same_word(std::string_view a, std::string_view b);
+
+/// The setting of a precision that is "auto", as in DeepSpeed's examples: the trainer's own
+/// arguments decide. Null: there is none.
+[[nodiscard]] const ConfigEntry* precision_left_open(const ConfigRow& row,
+                                                     const ConfigReading& reading);
+
+/// The value of the case whose settings the document has; of a row without them nothing.
+[[nodiscard]] MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading);
 
 /// The rows of `format` applied to a document.
 [[nodiscard]] Result<ConfigReading> read_rows(const ConfigFormat& format,

@@ -43,23 +43,84 @@ std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document
       document.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
 
+/// Files that are no configuration of a framework that is read; single settings have the same
+/// names.
+struct UnreadFile {
+  std::string_view found;
+  std::vector<std::string_view> keys;  ///< that it is recognized by, all of them
+  std::string_view instead;
+};
+
+const std::vector<UnreadFile>& unread_files() {
+  static const std::vector<UnreadFile> kFiles = {
+      {"a plan of this program",
+       {"hashes.contents", "request.model.name"},
+       "plan predict, explain, compare and export take it as a word, without --from"},
+      {"a model of HuggingFace", {"model_type", "vocab_size"}, "--model takes it"},
+      {"a configuration of LLaMA-Factory",
+       {"finetuning_type"},
+       "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
+       "--seq "
+       "(cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and --recompute "
+       "full unless it has disable_gradient_checkpointing; LoRA is not priced"},
+      {"a configuration of GPT-NeoX",
+       {"pipe_parallel_size", "model_parallel_size"},
+       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
+       "--pp "
+       "(pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
+      {"a configuration of GPT-NeoX",
+       {"pipe-parallel-size", "model-parallel-size"},
+       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model-parallel-size), "
+       "--pp "
+       "(pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
+      {"a configuration of axolotl",
+       {"base_model", "micro_batch_size"},
+       "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
+       "--seq "
+       "(sequence_len), --microbatch (micro_batch_size), --global-batch, and --recompute full "
+       "where "
+       "it has gradient_checkpointing; LoRA is not priced"},
+  };
+  return kFiles;
+}
+
+/// Settings of the format itself: nodes and ranks are those of any script.
+std::size_t own_keys_read(const ConfigFormat& format, const ConfigDocument& document) {
+  std::set<std::string_view> launcher;
+  if (const ConfigRow* gpus = row_of(format, &RunConfig::gpus)) {
+    launcher.insert(gpus->keys.begin(), gpus->keys.end());
+  }
+  const auto started = std::ranges::count_if(
+      document.entries, [&](const ConfigEntry& entry) { return launcher.contains(entry.key); });
+  return keys_read(format, document) - static_cast<std::size_t>(started);
+}
+
 Result<const ConfigFormat*> recognized(const ConfigDocument& document, const GivenRun& given) {
   if (!given.format.empty()) return find_config_format(given.format);
   const ConfigFormat* best = nullptr;
   std::size_t most = 0;
   for (const ConfigFormat& format : config_formats()) {
-    const std::size_t read = keys_read(format, document);
+    const std::size_t read = own_keys_read(format, document);
     if (read > most) {
       best = &format;
       most = read;
     }
+  }
+  for (const UnreadFile& file : unread_files()) {
+    const bool is_it = std::ranges::all_of(
+        file.keys, [&](std::string_view key) { return document.find(key) != nullptr; });
+    if (!is_it) continue;
+    return input_error(document.name, std::string(file.found),
+                       "a configuration of a training framework", std::string(file.instead));
   }
   if (best != nullptr) return best;
   std::string all;
   for (const ConfigFormat& format : config_formats()) {
     all += (all.empty() ? "" : ", ") + std::string(format.title);
   }
-  return input_error(document.name, "no setting that a known framework has", "a file of " + all);
+  const bool names_a_file = document.find("config-file") != nullptr;
+  return input_error(document.name, "no setting that a known framework has", "a file of " + all,
+                     names_a_file ? "the file that --config_file names is read" : "");
 }
 
 /// Edits between two words, no more than `most` + 1.
@@ -142,7 +203,9 @@ void add_difference(const ConfigReading& reading, const ConfigCase& read,
 /// of a precision with delayed scaling.
 void add_other_settings(const ConfigReading& reading, std::vector<std::string>& out) {
   for (const ConfigRow& row : reading.format.rows) {
-    if (row.cases.empty() || row.write != nullptr || !reading.knows(row.field)) continue;
+    // A reader of its own has its reasons for another value.
+    const bool own = row.write != nullptr || row.read != nullptr;
+    if (row.cases.empty() || own || !reading.knows(row.field)) continue;
     const auto written =
         std::ranges::find(row.cases, text_of(row.field, reading.config), &ConfigCase::value);
     if (written == row.cases.end()) continue;
@@ -164,6 +227,14 @@ std::vector<std::string> unpriced_in(const ConfigReading& reading) {
   add_other_settings(reading, out);
   for (const UnpricedSetting& each : reading.format.unpriced) {
     const ConfigEntry* entry = reading.find(each.key);
+    if (!each.priced_with.empty()) {
+      if (entry != nullptr && lower_case(entry->value.joined()) == "true") continue;
+      out.push_back(fmt::format("{}: priced are {}",
+                                entry == nullptr ? std::string(each.key) + " is not set"
+                                                 : reading.place(*entry) + " = false",
+                                each.priced_with));
+      continue;
+    }
     if (entry == nullptr) continue;
     const std::string text = lower_case(entry->value.joined());
     if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
@@ -201,6 +272,20 @@ void complete_model(ConfigReading& reading) {
   if (reading.config.model_name.empty()) reading.config.model_name = name;
 }
 
+/// Parts of the model that would be left out in silence.
+void ask_for_unread_parts(ConfigReading& reading) {
+  for (const UnreadPart& part : reading.format.unread_parts) {
+    for (const ConfigEntry& entry : reading.document.entries) {
+      const bool within = entry.key.starts_with(part.key) && entry.key.size() > part.key.size() &&
+                          entry.key[part.key.size()] == '.';
+      if ((entry.key != part.key && !within) || reading.find(entry.key) == nullptr) continue;
+      reading.asks.push_back(fmt::format("--model: {} has {}, which are not read from {}'s files",
+                                         reading.place(entry), part.what, reading.format.title));
+      return;
+    }
+  }
+}
+
 /// The numbers of a hybrid model come from several options, which have to agree.
 Status check_hybrid(const ConfigReading& reading) {
   ModelSpec model = reading.config.model;
@@ -220,6 +305,14 @@ void ask_for_the_rest(ConfigReading& reading) {
   };
   ask(&RunConfig::gpus, "the number of GPUs");
   ask(&RunConfig::sequence, "the sequence length");
+  const ConfigRow* precision = row_of(reading.format, &RunConfig::precision);
+  const ConfigEntry* open =
+      precision == nullptr ? nullptr : precision_left_open(*precision, reading);
+  if (open != nullptr && !reading.knows(&RunConfig::precision)) {
+    reading.asks.push_back(fmt::format(
+        "--precision: {} is auto, which the trainer's arguments replace", reading.place(*open)));
+  }
+  ask(&RunConfig::precision, "the precision");
   ask(plan_part<&P::microbatch>, "the microbatch");
   if (reading.knows(&RunConfig::gpus) && reading.knows(plan_part<&P::microbatch>)) {
     ask(&RunConfig::global_batch, "the global batch");
@@ -255,13 +348,21 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
       most = read;
     }
     all.name += (all.name.empty() ? "" : ", ") + document->name;
+    if (!document->program.empty()) all.program = document->program;
+    for (ConfigEntry& entry : document->entries) entry.file = document->name;
     all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
   }
   if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  for (const UnreadProgram& program : format->unread_programs) {
+    if (all.program.find(program.name) == std::string::npos) continue;
+    return input_error(all.name, fmt::format("{}, which {}", all.program, program.what),
+                       fmt::format("a script of {}, which trains a decoder", format->program));
+  }
   if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
   Result<ConfigReading> reading = read_rows(*format, all, given);
   if (!reading) return reading.error();
   complete_model(*reading);
+  if (!given.model) ask_for_unread_parts(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();
   ask_for_the_rest(*reading);
   ImportedConfig out;

@@ -56,8 +56,13 @@ Result<Body> body_of(const ConfigFormat& format, const RunConfig& config,
                 fmt::format("{} \\\n{}", format.program_of(config.model), exported.arguments)};
   }
   const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
-  return Body{exported.environment + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
-              replaced(std::string(format.program), "FILE", name) + "\n"};
+  std::string notes;  // JSON has no comments
+  if (format.syntax == ConfigSyntax::json) {
+    for (const std::string& note : exported.notes) notes += "# " + note + "\n";
+  }
+  return Body{
+      exported.environment + notes + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
+      replaced(std::string(format.program), "FILE", name) + "\n"};
 }
 
 /// Source of --segment, which only Slurm's topology/block obeys: slurm.schedmd.com/topology.html;

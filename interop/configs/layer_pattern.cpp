@@ -86,7 +86,8 @@ std::string layer_pattern_text(const ConfigEntry& entry) {
 
 Result<std::vector<bool>> parse_layer_pattern(std::string_view text, std::string_view where) {
   std::string compact(text);
-  std::erase(compact, ' ');
+  // Quotes remain of an option in a variable, for a command that eval starts.
+  std::erase_if(compact, [](char c) { return c == ' ' || c == '\'' || c == '"'; });
   Pattern pattern{compact};
   std::vector<bool> layers = pattern.sum();
   if (pattern.good && pattern.at == compact.size()) return layers;

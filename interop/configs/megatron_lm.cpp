@@ -85,10 +85,12 @@ ConfigSetting any_fp8_format(std::string_view written = "hybrid") {
 std::vector<ConfigRow> job_rows() {
   return {
       // Options that only releases before Megatron Core had.
-      choice(&RunConfig::framework, {{"megatron-core", {}},
-                                     {"megatron-2021", {{"DDP-impl", "*"}}},
-                                     {"megatron-2021", {{"checkpoint-activations", "true"}}},
-                                     {"megatron-2021", {{"activations-checkpoint-method", "*"}}}}),
+      choice(&RunConfig::framework,
+             {{"megatron-core", {}},
+              {"megatron-2021", {{"DDP-impl", "*"}}},
+              {"megatron-2021", {{"checkpoint-activations", "true"}}},
+              {"megatron-2021", {{"activations-checkpoint-method", "*"}}},
+              {"megatron-deepspeed", {{.key = "zero-stage", .value = "*", .weight = 2}}}}),
       plain(&RunConfig::sequence, {"seq-length"}),
       choice(&RunConfig::precision,
              {{"bf16:adam-fp32-master", {{"bf16", "true"}}},
@@ -103,6 +105,14 @@ std::vector<ConfigRow> job_rows() {
                 {"use-precision-aware-optimizer", "true", false, true},
                 {"exp-avg-dtype", "bf16"},
                 {"exp-avg-sq-dtype", "bf16"}}},
+              // Moments of as many bytes.
+              {"bf16:precision-aware",
+               {{"bf16", "true"},
+                {"grad-reduce-in-bf16", "true"},
+                {"exp-avg-dtype", "fp16"},
+                {"exp-avg-sq-dtype", "fp16"}}},
+              {"bf16:adam-bf16-states",
+               {{"bf16", "true"}, {"exp-avg-dtype", "fp16"}, {"exp-avg-sq-dtype", "fp16"}}},
               {"bf16:adam-bf16-gradients", {{"bf16", "true"}, {"grad-reduce-in-bf16", "true"}}},
               {"bf16:muon", {{"bf16", "true"}, {"optimizer", "muon"}}},
               {"bf16:muon", {{"bf16", "true"}, {"optimizer", "dist_muon"}}},
@@ -247,6 +257,11 @@ std::vector<ConfigRow> plan_rows() {
            {"2", {{"use-custom-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim_grads"}}},
            {"3", {{"use-torch-fsdp2", "true"}}},
            {"1", {{"use-distributed-optimizer", "true"}}},
+           // Of Megatron-DeepSpeed, which repeats what its JSON says.
+           {"0", {{"zero-stage", "0"}}},
+           {"1", {{"zero-stage", "1"}}},
+           {"2", {{"zero-stage", "2"}}},
+           {"3", {{"zero-stage", "3"}}},
            {"1", {{"optimizer", "dist_muon"}}},
            {"1", {{"use-megatron-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim"}}},
            {"0", {}},
@@ -325,7 +340,23 @@ ConfigFormat megatron_lm_format() {
                      {"mamba-inference-conv-states-dtype", "bf16"},
                      {"mamba-inference-ssm-states-dtype", "bf16"},
                      {"hybrid-context-parallel"},
-                     {"tensor-parallel-num-weight-shards"}};
+                     {"tensor-parallel-num-weight-shards"},
+                     {"step-batch-size-schedule"},
+                     {"main-params-dtype", "fp32"},
+                     {"vision-model-type"},
+                     {"freeze-LM"},
+                     {"freeze-ViT"},
+                     {"lora-rank"}};
+  // Source: Megatron-LM v2.6 to d98e8a64, pretrain_*.py, tools/ and examples/.
+  format.unread_programs = {{"pretrain_bert", "trains an encoder"},
+                            {"pretrain_t5", "trains an encoder with a decoder"},
+                            {"pretrain_retro", "trains a decoder that retrieves"},
+                            {"pretrain_ict", "trains a pair of encoders"},
+                            {"pretrain_vision", "trains a model of images"},
+                            {"pretrain_vit", "trains a model of images"},
+                            {"pretrain_vlm", "trains a model of images and text"},
+                            {"text_generation", "generates text"},
+                            {"_ptq", "quantizes a model"}};
   format.key_notes = {
       {"yarn-beta-fast", "needs Megatron-LM core 0.19 or newer for YaRN (--yarn-beta-fast …)"},
       {"optimizer",

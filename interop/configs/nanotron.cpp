@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -43,6 +44,17 @@ MaybeValue read_megabytes(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(derived(std::llround(**megabytes * kMebibyte), "ddp_bucket_cap_mb x 1 MiB"));
 }
 
+/// One rank has nothing to scatter: nanotron's own example with experts asks for it with tp 1.
+MaybeValue with_several_ranks(const ConfigRow& row, const ConfigReading& reading) {
+  if (reading.config.plan.tp == 1) return std::optional(derived("false", "tp 1"));
+  return read_choice(row, reading);
+}
+
+ConfigRow of_tensor_parallelism(ConfigRow row) {
+  row.read = with_several_ranks;
+  return row;
+}
+
 }  // namespace
 
 ConfigFormat nanotron_format() {
@@ -78,7 +90,11 @@ ConfigFormat nanotron_format() {
                       {"false", {{"model.model_config.tie_word_embeddings", "false"}}},
                       {"false", {}}}),
               follows(&M::head_dim, head_dim_of_heads),
-              fixed(&RunConfig::framework, "nanotron"),
+              choice(&RunConfig::framework,
+                     {{"nanotron",
+                       {{"optimizer.optimizer_factory.name", "adamW", false, true},
+                        {"optimizer.optimizer_factory.torch_adam_is_fused", "true", false, true}}},
+                      {"nanotron", {}}}),
               fixed(&RunConfig::flash_attention, "true"),
               choice(&RunConfig::packed_documents,
                      {{"true", {{"model.model_config._use_doc_masking", "true"}}},
@@ -112,10 +128,10 @@ ConfigFormat nanotron_format() {
               follows(plan_part<&P::layers_per_stage>, dealt_stages),
               plain(plan_part<&P::zero>, {"optimizer.zero_stage"}, "0"),
               follows(plan_part<&P::shard_group>, whole_zero_group),
-              choice(plan_part<&P::sequence_parallel>,
-                     {{"true", {{"parallelism.tp_mode", "REDUCE_SCATTER"}}},
-                      {"false", {{"parallelism.tp_mode", "ALL_REDUCE"}}},
-                      {"false", {}}}),
+              of_tensor_parallelism(choice(plan_part<&P::sequence_parallel>,
+                                           {{"true", {{"parallelism.tp_mode", "REDUCE_SCATTER"}}},
+                                            {"false", {{"parallelism.tp_mode", "ALL_REDUCE"}}},
+                                            {"false", {}}})),
               choice(plan_part<&P::recompute>,
                      {{"full", {{"parallelism.recompute_layer", "true"}}}, {"none", {}}}),
               follows(plan_part<&P::recompute_layers>, recompute_all),
@@ -123,10 +139,11 @@ ConfigFormat nanotron_format() {
               fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
               fixed(plan_part<&P::offload_optimizer>, "0"),
               fixed(plan_part<&P::overlap_dp>, "true"),
-              choice(plan_part<&P::overlap_tp>,
-                     {{"true", {{"parallelism.tp_linear_async_communication", "true"}}},
-                      {"false", {{"parallelism.tp_linear_async_communication", "false"}}},
-                      {"false", {}}}),
+              of_tensor_parallelism(
+                  choice(plan_part<&P::overlap_tp>,
+                         {{"true", {{"parallelism.tp_linear_async_communication", "true"}}},
+                          {"false", {{"parallelism.tp_linear_async_communication", "false"}}},
+                          {"false", {}}})),
               follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
               computed(plan_part<&P::bucket>, {"model.ddp_bucket_cap_mb"}, write_megabytes,
                        read_megabytes),
@@ -134,7 +151,21 @@ ConfigFormat nanotron_format() {
       .fill_in = {{"tokens.train_steps", "number of steps"},
                   {"tokenizer.tokenizer_name_or_path", "tokenizer"},
                   {"optimizer.learning_rate_scheduler.learning_rate", "learning rate"},
+                  {"optimizer.learning_rate_scheduler.lr_warmup_style", "linear or constant"},
+                  {"optimizer.weight_decay", "weight decay"},
+                  {"optimizer.clip_grad", "largest norm of the gradient"},
+                  {"optimizer.optimizer_factory.adam_beta1", "of AdamW, for example 0.9"},
+                  {"optimizer.optimizer_factory.adam_beta2", "of AdamW, for example 0.95"},
+                  {"optimizer.optimizer_factory.adam_eps", "of AdamW, for example 1.0e-8"},
+                  {"model.init_method.std", "spread of initial weights, for example 0.02"},
+                  {"checkpoints.checkpoints_path", "folder of the checkpoints"},
+                  {"checkpoints.checkpoint_interval", "steps between checkpoints"},
+                  {"data_stages", "list of data sets: see nanotron's examples"},
                   {"general.project", "name of the project"}},
+      .unread_parts = {{"model.model_config.moe_config", "experts"},
+                       {"model.model_config.moe_num_experts", "experts"},
+                       {"model.model_config.sliding_window_size", "windowed attention"},
+                       {"model.model_config.no_rope_layer", "layers without rotary positions"}},
   };
   add_rows(format, without_expert_rows());
   return format;

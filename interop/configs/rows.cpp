@@ -228,7 +228,9 @@ void write_accumulation(const ConfigRow& row, const RunConfig& config, ConfigDoc
 
 MaybeValue read_accumulation(const ConfigRow& row, const ConfigReading& reading) {
   const P& plan = reading.config.plan;
-  const Result<std::optional<int>> accumulated = number_at(reading, row.keys[0]);
+  const ConfigEntry* entry = reading.find(row.keys);
+  const Result<std::optional<int>> accumulated =
+      entry == nullptr ? std::optional<int>{} : number_at(reading, entry->key);
   if (!accumulated) return accumulated.error();
   if (!reading.knows(plan_part<&P::dp>) || !reading.knows(plan_part<&P::microbatch>)) {
     return std::optional<ReadValue>{};

@@ -102,7 +102,8 @@ Result<ConfigDocument> read_script(std::string_view text, std::string_view where
   for (const Words& words : script->commands) {
     for (const ShellWord& word : words) {
       if (!word.quoted || word.text.find(" --") == std::string::npos) continue;
-      const Result<ShellScript> inner = parse_shell(word.text, where);
+      const Result<ShellScript> inner =
+          parse_shell(word.marked.empty() ? word.text : word.marked, where);
       if (!inner) continue;
       for (Words each : inner->commands) {
         for (ShellWord& one : each) one.line += word.line - 1;
@@ -118,6 +119,11 @@ Result<ConfigDocument> read_script(std::string_view text, std::string_view where
                        "the script that starts the training, or its arguments");
   }
   add_options(*most, "", document);
+  const auto program =
+      std::ranges::find_if(*most, [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  if (program != most->end()) {
+    document.program = program->text.substr(program->text.rfind('/') + 1);
+  }
   return document;
 }
 

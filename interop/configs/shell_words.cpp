@@ -32,6 +32,47 @@ std::string name_at(std::string_view text) {
   return std::string(text.substr(0, length));
 }
 
+// Where a variable that the script does not set stands in a value, its name stands between marks: a
+// value in quotes splits into words later, of which those alone with marks are not known.
+constexpr char kMarkBegin = '\x01';
+constexpr char kMarkEnd = '\x02';
+// A mark may be read a second time, when its characters must mean nothing to a shell.
+constexpr std::string_view kSpecial = " $'";
+constexpr std::string_view kInMarks = "\x03\x04\x05";
+
+std::string translated(std::string text, std::string_view from, std::string_view to) {
+  for (char& c : text) {
+    const std::size_t at = from.find(c);
+    if (at != std::string_view::npos) c = to[at];
+  }
+  return text;
+}
+
+std::string mark_of(const std::string& name) {
+  return kMarkBegin + translated(name, kSpecial, kInMarks) + kMarkEnd;
+}
+
+bool is_marked(std::string_view text) { return text.find(kMarkBegin) != std::string_view::npos; }
+
+/// The word without marks, and with the name of the last one.
+ShellWord without_marks(ShellWord word) {
+  if (!is_marked(word.text)) return word;
+  if (word.quoted) word.marked = word.text;
+  std::string text;
+  for (std::size_t i = 0; i < word.text.size(); ++i) {
+    if (word.text[i] != kMarkBegin) {
+      text += word.text[i];
+      continue;
+    }
+    const std::size_t end = std::min(word.text.find(kMarkEnd, i), word.text.size());
+    word.unresolved = word.text.substr(i + 1, end - i - 1);
+    i = end;
+  }
+  word.unresolved = translated(std::move(word.unresolved), kInMarks, kSpecial);
+  word.text = std::move(text);
+  return word;
+}
+
 /// A variable: one value, or the elements of an array.
 struct Variable {
   Words values;
@@ -246,7 +287,7 @@ class ShellParser {
         return fail("a word that grows without bound", "a word", line_);
       }
     }
-    if (begun && (!current.text.empty() || current.quoted || !current.unresolved.empty())) {
+    if (begun && (!current.text.empty() || current.quoted)) {
       push(out, std::move(current));
     }
     if (!begun) take();
@@ -326,8 +367,8 @@ class ShellParser {
       } else if (i > 0) {
         current.text += ' ';
       }
+      if (!words[i].unresolved.empty()) current.text += mark_of(words[i].unresolved);
       current.text += words[i].text;
-      if (!words[i].unresolved.empty()) current.unresolved = words[i].unresolved;
       if (current.text.size() > kLongestValue) {
         return fail("a word that grows without bound", "a word", line_);
       }
@@ -382,10 +423,13 @@ class ShellParser {
         const std::string name = name_at(inside.substr(i));
         i += name.size();
         const Words value = words_of(name, line);
-        if (value.size() == 1 && value[0].unresolved.empty()) {
+        if (value.size() == 1 && value[0].unresolved.empty() && !is_marked(value[0].text)) {
           expression += value[0].text;
         } else {
           missing = name;
+          if (value.size() == 1 && is_marked(value[0].text)) {
+            missing = without_marks(value[0]).unresolved;
+          }
         }
       } else {
         if (std::string_view("${}").find(inside[i]) == std::string_view::npos) {
@@ -451,7 +495,10 @@ class ShellParser {
 
   Words words_of(const std::string& name, int line) {
     const auto known = variables_.find(name);
-    if (known == variables_.end()) return {{{}, line, name}};
+    if (known == variables_.end()) {
+      const bool argument = !name.empty() && !starts_name(name[0]);  // ${10}
+      return {{{}, line, argument ? "$" + name : name}};
+    }
     Words out = known->second.values;
     for (ShellWord& word : out) {
       if (known->second.conditional) word.unresolved = name;
@@ -516,7 +563,7 @@ class ShellParser {
       } else if (word == "fi" || word == "done" || word == "esac") {
         branches_.close();
       } else if (word == "case" && command_.size() > count + 2) {
-        branches_.open_case(command_[count + 1]);
+        branches_.open_case(without_marks(command_[count + 1]));
         count += 2;  // case WORD in
       } else if (word != "do" && word != "{" && word != "}" && word != "export" &&
                  word != "local" && word != "declare" && word != "readonly" && word != "exec") {
@@ -529,7 +576,9 @@ class ShellParser {
   /// An alternative of case; `last`: with the parenthesis behind it.
   void pattern(bool last) {
     take_key_words();
-    for (ShellWord& word : std::exchange(command_, {})) patterns_.push_back(std::move(word));
+    for (ShellWord& word : std::exchange(command_, {})) {
+      patterns_.push_back(without_marks(std::move(word)));
+    }
     if (last) branches_.pattern(std::exchange(patterns_, {}));
   }
 
@@ -548,6 +597,7 @@ class ShellParser {
     } else {
       words.erase(words.begin(), named);
     }
+    for (ShellWord& word : words) word = without_marks(std::move(word));
     if (std::exchange(assigned_, false) && words.empty()) words = {{"true", line_}};
     branches_.command(words, end);
     if (runs_command) script_.commands.push_back(std::move(words));

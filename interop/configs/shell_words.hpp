@@ -15,6 +15,8 @@ struct ShellWord {
   /// Name of a variable in it that the script does not set, or sets under a condition.
   std::string unresolved{};
   bool quoted = false;  ///< some of it; a comment or an operator is not
+  /// Of a quoted word its text with marks where such variables stand: parse_shell reads them again.
+  std::string marked{};
 };
 
 struct ShellScript {

@@ -101,7 +101,10 @@ ConfigFormat torchtitan_format() {
                   {"training.dataset", "data set"},
                   {"training.steps", "number of steps"},
                   {"optimizer.lr", "learning rate"}},
-      .unpriced = {{"training.enable_cpu_offload"}, {"model.converters"}},
+      .unpriced = {{"training.enable_cpu_offload"},
+                   {"training.dtype", "float32"},
+                   {"model.converters"},
+                   {"compile.enable", "", "compiled models"}},
   };
   add_rows(format, titan_degree_rows());
   add_rows(

@@ -137,7 +137,7 @@ ConfigFormat torchtitan_recipe_format() {
           "learning rate and optimizer are those of the imported function",
       .fill_in = {{"hf_assets_path", "path of the tokenizer"},
                   {"training.steps", "number of steps"}},
-      .unpriced = {{"training.enable_cpu_offload"}},
+      .unpriced = {{"training.enable_cpu_offload"}, {"training.dtype", "float32"}},
   };
   add_rows(format, recipe_job_rows());
   add_rows(format, titan_degree_rows());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -150,6 +151,12 @@ MaybeValue read_titan_vpp(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(derived(interleaved && plan.pp > 1 ? 2 : 1, "the schedule"));
 }
 
+/// A pipeline of one stage has none, whatever the file names: torchtitan's own for DeepSeek-V3 do.
+MaybeValue read_titan_schedule(const ConfigRow& row, const ConfigReading& reading) {
+  if (reading.config.plan.pp == 1) return std::optional(derived("1f1b", "one stage"));
+  return read_choice(row, reading);
+}
+
 }  // namespace
 
 void write_titan_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -172,14 +179,16 @@ std::vector<ConfigRow> titan_degree_rows() {
 
 std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&, const RunConfig&,
                                                                ConfigDocument&)) {
+  ConfigRow schedule = choice(
+      plan_part<&P::schedule>,
+      {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
+       {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
+       {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
+       {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
+       {"1f1b", {}}});
+  schedule.read = read_titan_schedule;
   return {
-      choice(
-          plan_part<&P::schedule>,
-          {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
-           {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
-           {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
-           {"dualpipev", {{"parallelism.pipeline_parallel_schedule", "DualPipeV", true}}},
-           {"1f1b", {}}}),
+      std::move(schedule),
       computed(
           plan_part<&P::vpp>,
           {"parallelism.module_fqns_per_model_part",

@@ -62,7 +62,13 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
   const auto smaller = std::ranges::lower_bound(kOffloadParts, most) - kOffloadParts.begin();
   const std::span parts(kOffloadParts.begin(), static_cast<std::size_t>(smaller));
   bool asked = false;
+  ParallelPlan plan = degrees_of(context.request, point);
   for (const double fraction : parts) {
+    plan.offload_optimizer = fraction;  // a framework may offload all or none
+    if (check_sharding(context.request.model, context.request.job, context.request.cluster,
+                       context.request.framework, plan)) {
+      continue;
+    }
     point.offload_optimizer = fraction;
     const auto least_step = [&](const LeastRecomputation& recomputed) {
       return least_times_with_traffic(context, point, costs, recomputed).step;

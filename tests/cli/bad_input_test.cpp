@@ -38,6 +38,8 @@ TEST_CASE("misspelt names get the nearest known one") {
          {"--nodes 8", {"did you mean '--gpus'?"}},
          {"--fp8", {"did you mean '--precision'?"}},
          {"--config config.json", {"did you mean '--model'?"}},
+         {"--model 7b --lora_rank 16", {"unknown flag '--lora_rank'", "LoRA"}},
+         {"--model 7b --peft lora", {"plans train all parameters"}},
          {"--gpu h100", {"plan search does not take it", "--cluster NAME (plan topo list)"}},
          {"run plan.json --learn-rate 1e-3", {"unknown flag", "did you mean '--learning-rate'?"}},
          {"--model 7b --micro-batch 1", {"did you mean '--microbatch'?"}},

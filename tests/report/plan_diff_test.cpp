@@ -77,6 +77,10 @@ TEST_CASE("the faster of two plans is named, whichever side it is on") {
   CHECK(faster_of(a, b).starts_with("B is 10.0 % faster"));
   CHECK(faster_of(b, a).starts_with("A is 10.0 % faster"));
   CHECK(faster_of(a, a).starts_with("A and B are equally fast"));
+  PlanFile many = b;
+  many.gpus = 4 * a.gpus;
+  CHECK(faster_of(a, b).find("per GPU") == std::string::npos);
+  CHECK(faster_of(a, many).find("; per GPU ") != std::string::npos);
 }
 
 TEST_CASE("values that round to the same text are shown in full") {

@@ -137,6 +137,49 @@ TEST_CASE("elements of an array split at blanks where it is used without quotes"
   CHECK(asks(*branch, "--precision"));
 }
 
+TEST_CASE("of options in one string those alone are asked for that have an unset variable") {
+  const std::string script =
+      "SEQ=$7\nLOG=\"log.$JOB.txt\"\nOPTIONS=\" --num-layers 32 --hidden-size 4096 \\\n"
+      " --num-attention-heads 32 --seq-length ${SEQ} --vocab-size 128256 --log $LOG \\\n"
+      " --micro-batch-size 1 --max-position-embeddings 4096 --global-batch-size $((2 * GAS))\"\n";
+  for (const char* start : {"torchrun --nproc_per_node 8 pretrain_gpt.py $OPTIONS --bf16\n",
+                            "CMD=\"pretrain_gpt.py $OPTIONS --nproc-per-node 8 --bf16\"\n"
+                            "srun bash -c \"torchrun $CMD\"\n"}) {
+    const Result<ImportedConfig> read = imported("train.sh", script + start);
+    CAPTURE(start);
+    REQUIRE(read);
+    CHECK(read->config.model.layers == 32);
+    CHECK(read->config.model.hidden == 4096);
+    CHECK(read->config.plan.microbatch == 1);
+    CHECK(read->config.gpus == 8);
+    REQUIRE(read->asks.size() == 2);
+    CHECK(read->asks[0].find("--seq-length has $7") != std::string::npos);
+    CHECK(read->asks[1].find("--global-batch-size has GAS") != std::string::npos);
+  }
+}
+
+TEST_CASE("Megatron-DeepSpeed is recognized, with its stage of ZeRO") {
+  const Result<ImportedConfig> read = imported(
+      "train.sh",
+      "torchrun pretrain_gpt.py --num-layers 40 --hidden-size 5120 --optimizer adam --fp16 "
+      "--checkpoint-activations --deepspeed --deepspeed_config ds.$JOB.json --zero-stage 1\n");
+  REQUIRE(read);
+  CHECK(read->config.framework == "megatron-deepspeed");
+  CHECK_FALSE(asks(*read, "--framework"));
+  CHECK(read->config.plan.zero == 1);
+}
+
+TEST_CASE("programs of Megatron-LM that train no decoder are refused") {
+  const std::string options = " --num-layers 24 --hidden-size 1024 --num-attention-heads 16\n";
+  const std::string bert = error_of("bert.sh", "torchrun a/pretrain_bert.py" + options);
+  CHECK(bert.find("pretrain_bert.py, which trains an encoder") != std::string::npos);
+  CHECK(error_of("t5.sh", "torchrun pretrain_t5.py" + options).find("decoder") !=
+        std::string::npos);
+  CHECK(error_of("serve.sh", "torchrun tools/run_text_generation_server.py" + options)
+            .find("generates text") != std::string::npos);
+  CHECK(error_of("own.sh", "torchrun my_pretraining.py" + options) == "no error");
+}
+
 TEST_CASE("a variable set in a branch is asked for") {
   const std::string text =
       "TP=2\nif [ \"$1\" = big ]; then\n  TP=8\nfi\n"

@@ -123,6 +123,7 @@ std::vector<P> varied_plans() {
 GivenRun given_for(const ConfigFormat& format, const RunConfig& run) {
   GivenRun given;
   given.format = std::string(format.name);
+  given.own_code = &run;
   given.gpus = run.gpus;
   given.sequence = run.sequence;
   given.global_batch = run.global_batch;

@@ -74,13 +74,17 @@ TEST_CASE("torchtitan computes in 16 bits beside tp and pp under FSDP alone") {
   CHECK(with(context, "bf16") == "");
 }
 
-TEST_CASE("Megatron-FSDP keeps the optimizer on the GPU") {
+TEST_CASE(
+    "Megatron-FSDP keeps the optimizer on the GPU, and DeepSpeed all of it or none below ZeRO-3") {
   for (int zero = 1; zero <= 3; ++zero) {
     ParallelPlan plan = degrees(1, 1, 1, 1, zero);
     CHECK(refused("7b", "megatron-core", plan) == "");
     plan.offload_optimizer = 0.5;
     const std::string why = refused("7b", "megatron-core", plan);
     CHECK((zero == 1 ? why.empty() : why.find("hybrid_optimizer.py") != std::string::npos));
+    const std::string part = refused("7b", "deepspeed", plan);
+    CHECK((zero == 3 ? part.empty() : part.find("zero/config.py:391") != std::string::npos));
+    plan.offload_optimizer = 1;
     CHECK(refused("7b", "deepspeed", plan) == "");
   }
 }
