@@ -44,9 +44,10 @@ std::vector<FitParameter> kernel_parameters() {
   constexpr double kShare = 0.7;  // of the priors' spread; see kSiteSpread
   std::vector<FitParameter> out;
   for (FitParameter& parameter : within(time_parameters(), kShare)) {
-    for (const char* key : {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "kernel_fixed",
-                            "attention_forward", "attention_overhead", "memory_efficiency",
-                            "optimizer_efficiency", "link_efficiency", "nic_efficiency", "intra_hop", "inter_hop"}) {
+    for (const char* key :
+         {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "kernel_fixed", "attention_forward",
+          "attention_overhead", "memory_efficiency", "optimizer_efficiency", "link_efficiency",
+          "nic_efficiency", "intra_hop", "inter_hop"}) {
       if (parameter.key == key) out.push_back(std::move(parameter));
     }
   }

@@ -139,7 +139,8 @@ MemoryRuns::MemoryRuns(const std::vector<MeasuredRun>& rows) : rows_(&rows) {
     }
     runs_.push_back({i, run->framework.calibration_key(), std::move(cost_model), run->plan, costs,
                      *std::move(prior), measured, reserved,
-                     std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
+                     std::ranges::none_of(flags[i], &RowQualityFlag::fits),
+                     run->substitute.empty()});
   }
 }
 
@@ -181,7 +182,8 @@ std::vector<MemoryOutcome> MemoryRuns::outcomes(const std::vector<FittedMemory>&
                       run.counts_for_fits,
                       {}};
     const bool cached = row.memory_kind == "nvidia_smi";
-    if (run.measured && !cached) one.log_error = std::log(*run.measured / made.figure);
+    if (run.measured && !cached && run.own_software)
+      one.log_error = std::log(*run.measured / made.figure);
     out.push_back(std::move(one));
   }
   return out;

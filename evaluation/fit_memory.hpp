@@ -43,6 +43,7 @@ struct MemoryRun {
   std::optional<double> measured;  ///< bytes; none if the figure is not to be compared
   std::optional<double> reserved;  ///< … where the row gives it next to another figure
   bool counts_for_fits = true;
+  bool own_software = true;  ///< the framework's, not one that it stands for
 };
 
 /// What a run tells of its framework's memory band.
@@ -52,7 +53,8 @@ struct MemoryOutcome {
   double log_need = 0;    ///< ln(predicted need / memory of a GPU)
   bool ran = true;        ///< … or ended out of memory
   bool counts_for_fits = true;
-  /// ln(measured / predicted) of its peak; none of figures of nvidia-smi, which hold cached blocks.
+  /// ln(measured / predicted) of its peak; none of figures of nvidia-smi, which hold cached blocks,
+  /// nor of software that the framework only stands for, which may keep other tensors.
   std::optional<double> log_error;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kFewestOfAnEnd = 20;
 constexpr std::size_t kFewestPeaks = 30;
-constexpr std::size_t kFewestSites = 3;
+constexpr std::size_t kFewestSites = 5;
 constexpr double kLeastSpread = 0.03;
 
 /// Needs of the runs that ran and of those that ended out of memory.

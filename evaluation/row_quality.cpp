@@ -45,11 +45,12 @@ constexpr RowQualityFlag kUnevenWork{
     "packed samples or natural routing: work per token that the shapes do not determine"};
 constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
                                   "the source calls the configuration not tuned"};
-constexpr RowQualityFlag kOtherLoss{"other-loss", kTime, false, false,
-                                    "the loss of reinforcement learning, whose passes have no price"};
+constexpr RowQualityFlag kOtherLoss{
+    "other-loss", kTime, false, false,
+    "the loss of reinforcement learning, whose passes have no price"};
 constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOverfull,
                                kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
-                               kUnevenWork,   kUntuned, kOtherLoss,      kTwinRan};
+                               kUnevenWork,   kUntuned,      kOtherLoss,    kTwinRan};
 
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;

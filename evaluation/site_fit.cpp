@@ -45,6 +45,9 @@ std::vector<FitParameter> site_parameters(const Calibration& base) {
   for (FitParameter parameter : time_parameters()) {
     const double prior = rate_of(base, calibration_field(parameter.key));
     if (!parameter.additive && prior <= 0) continue;
+    // Another generation of attention kernels is twice as fast (AttentionKernels).
+    constexpr double kAttentionSpread = 0.4;
+    if (parameter.key == "attention_forward") parameter.spread = kAttentionSpread;
     parameter.spread *=
         std::ranges::count(kKernels, parameter.key) > 0 ? kShareOfKernels : kShareOfOthers;
     parameter.min = std::min(parameter.min, prior);

@@ -5,6 +5,7 @@
 
 #include "cli/flags/constraints.hpp"
 #include "cli/flags/plan_settings.hpp"
+#include "cli/flags/training_flags.hpp"
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/model/model_io.hpp"
@@ -28,7 +29,7 @@ Result<GivenRun> given_by(const Settings& flags) {
     given.gpus = *count;
   }
   if (const Setting* sequence = flags.find("seq")) {
-    const Result<int> tokens = parse_int(sequence->value, sequence->where);
+    const Result<int> tokens = parse_sequence(*sequence);
     if (!tokens) return tokens.error();
     given.sequence = *tokens;
   }

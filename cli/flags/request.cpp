@@ -1,3 +1,4 @@
+// Over 400 lines because what a request assumes is said next to where it is assumed.
 #include "cli/flags/request.hpp"
 
 #include <fmt/format.h>

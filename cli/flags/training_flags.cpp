@@ -24,7 +24,7 @@ using Assumptions = std::vector<std::string>;
 
 Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assumptions& assumed) {
   if (const Setting* setting = settings.find("seq")) {
-    const Result<int> given = parse_int(setting->value, setting->where);
+    const Result<int> given = parse_sequence(*setting);
     if (given && model.max_positions > 0 && *given > model.max_positions) {
       assumed.push_back(
           fmt::format("sequence of {} tokens, beyond the model's context of {}{} (--seq)",
@@ -293,6 +293,17 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     job.token_budget = static_cast<double>(*count);
   }
   return job;
+}
+
+Result<int> parse_sequence(const Setting& setting) {
+  constexpr std::string_view kUnits = "kKmM";
+  const std::string& text = setting.value;
+  const bool unit = !text.empty() && kUnits.find(text.back()) != std::string_view::npos;
+  if (!unit) return parse_int(text, setting.where);
+  const Result<int> count = parse_int(text.substr(0, text.size() - 1), setting.where);
+  if (!count) return count.error();
+  const std::int64_t tokens = std::int64_t{*count} << (lower_case(text.back()) == 'k' ? 10 : 20);
+  return parse_int(std::to_string(tokens), setting.where);
 }
 
 std::optional<std::string> format_of_any(const Settings& settings) {

@@ -18,6 +18,9 @@ namespace echelon::cli {
                                          const Framework& framework, const ClusterTopology& cluster,
                                          std::vector<std::string>& assumed);
 
+/// Tokens of --seq: a whole number, or one of 1,024 or 1,048,576 tokens ("8k", "1M"), as lengths of
+/// contexts are named.
+[[nodiscard]] Result<int> parse_sequence(const Setting& setting);
 /// "bf16" of `--precision bf16:any`, which asks a search to choose the states of that format;
 /// nothing for a recipe.
 [[nodiscard]] std::optional<std::string> format_of_any(const Settings& settings);

@@ -127,7 +127,8 @@ constexpr std::array kMegatronCoreRules = {
           return p.cp > 1 && p.cp_comm == CpComm::ring &&
                  (m.windowed_layers > 0 || m.attention_sinks);
         },
-        "context parallelism by p2p with windowed attention or attention sinks: a2a alone",
+        "context parallelism by p2p with windowed attention or attention sinks: a2a (windows "
+        "also all_gather, which is not priced)",
         "TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/"
         "context_parallel.py:5057"},
     FrameworkRule{RulePart::degrees,

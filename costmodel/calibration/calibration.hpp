@@ -38,7 +38,7 @@ struct Calibration {
   double attention_ramp = 0;      ///< sequence length at which attention reaches half of that
   double attention_overhead = 0;  ///< further HBM traffic of rotary attention, in units of what its
                                   ///< kernels read and write: rotation in 32 bits, copies
-  double memory_efficiency = 0;     ///< element-wise kernels, of the HBM peak
+  double memory_efficiency = 0;   ///< element-wise kernels, of the HBM peak
   double optimizer_efficiency = 0;  ///< optimizer passes, of the HBM peak
 
   // Host

@@ -53,6 +53,19 @@ MaybeValue read_backend(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{text == "standard" ? "alltoall" : text, Origin::found, reading.place(*backend)});
 }
 
+/// Keys and values go around by alltoall; allgather, the default, gathers them all before
+/// attention. Source: torchtitan v0.2.2, torchtitan/config/job_config.py:446.
+void write_rotation(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.cp > 1) out.set(row.keys[0], quoted("alltoall"));
+}
+
+MaybeValue read_rotation(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* method = reading.find(row.keys[0]);
+  const bool rotates = method != nullptr && method->value.text == "alltoall";
+  if (rotates || reading.config.plan.cp == 1) return std::optional(derived("p2p", "torchtitan"));
+  return std::optional(derived("p2p", "allgather of keys and values, priced as alltoall"));
+}
+
 }  // namespace
 
 ConfigFormat torchtitan_format() {
@@ -111,7 +124,8 @@ ConfigFormat torchtitan_format() {
       format,
       {
           plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
-          fixed(plan_part<&P::cp_comm>, "p2p"),
+          computed(plan_part<&P::cp_comm>, {"parallelism.context_parallel_rotate_method"},
+                   write_rotation, read_rotation),
           follows(plan_part<&P::dp>, dp_of_gpus),
           computed(plan_part<&P::microbatch>,
                    {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},

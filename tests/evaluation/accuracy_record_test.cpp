@@ -160,8 +160,10 @@ TEST_CASE("on the same set of published rows the errors of record only shrink") 
   const ValidationReport report = judged_report();
   check_memory(report);
   // Of a publisher left out most rows are in the band or few: its machines are its own. Over all
-  // of them the band holds what it says.
-  CHECK_FALSE(misses_band(report.unflagged.time));
+  // of them the band holds what it says, and no less; it is wider since the runs of few small
+  // publishers widen it for the many rows of large ones (docs/accuracy-notes.md, Bands).
+  CHECK(*report.unflagged.time.in_band >= 0.75);
+  CHECK(*report.unflagged.time.in_band < 0.91);
   const GroupMeans publishers = means_over_unflagged(report.by_left_out);
   CHECK(publishers.time < publishers.prior_time);
   const std::vector<RecordLine> current = lines_of(report);

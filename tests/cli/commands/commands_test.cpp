@@ -239,6 +239,20 @@ TEST_CASE("states that are not those of the framework's own precision are told")
   CHECK(lacks(told("torchtitan", "bf16:fsdp-fp32-shards"), "which are not those of") != "");
 }
 
+TEST_CASE("8k tokens are 8,192, as contexts are named") {
+  const Sandbox sandbox;
+  const auto sequence = [&](const std::string& given) {
+    const ProcessResult ran = sandbox.plan("predict --model 7b --gpus 8 --json --seq " + given);
+    return ran.exit_code == 0 ? ran.out : ran.err;
+  };
+  CHECK(lacks(sequence("2048"), "\"seq\": 2048,") == "");
+  CHECK(lacks(sequence("2k"), "\"seq\": 2048,") == "");
+  CHECK(lacks(sequence("4K"), "\"seq\": 4096,") == "");
+  CHECK(lacks(sequence("1.5k"), "--seq") == "");
+  CHECK(lacks(sequence("5000M"), "--seq") == "");
+  CHECK(lacks(sequence("k"), "--seq") == "");
+}
+
 TEST_CASE("a sequence beyond the model's context is told") {
   const Sandbox sandbox;
   const auto told = [&](const char* what) {

@@ -80,6 +80,12 @@ TEST_CASE("a model that the target has no name for is marked") {
   const std::string model = " --model gpt3-6.7b --gpus 64 --zero 3";
   const ProcessResult toml = sandbox.plan("export torchtitan" + model);
   CHECK(lacks(toml.out, "# fill in model.flavor: torchtitan has no name for gpt3-6.7b") == "");
+  CHECK(lacks(toml.out, "context_parallel_rotate_method") != "");
+  CHECK(lacks(sandbox
+                  .plan("export torchtitan --model llama3-8b --gpus 8 --framework torchtitan "
+                        "--cp 2")
+                  .out,
+              "context_parallel_rotate_method = 'alltoall'") == "");
   CHECK(lacks(toml.out, "flavor = 'FILL_IN'") == "");
   CHECK(lacks(sandbox.plan("export torchtitan-recipe" + model).out, "config = FILL_IN()") == "");
 }

@@ -10,6 +10,7 @@ TEST_CASE("one change to a plan that is not likely to fit is another plan, which
   r.job.sequence = 8192;
   r.job.global_batch = 128;
   r.job.precision = find_precision("bf16:adam-bf16-gradients").value();
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0, 0.12, "test"};
   PlanRequest pinned = r;
   pinned.constraints.pin<&ParallelPlan::zero>(1);
   pinned.constraints.pin<&ParallelPlan::microbatch>(1);

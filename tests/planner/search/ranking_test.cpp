@@ -50,6 +50,7 @@ TEST_CASE("the winner gives up at most 3 % of the step, for a plan that is likel
 
 TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likeliest to fit") {
   PlanRequest r = request_for("llama3-70b", "dgx-h100", 128);
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0, 0.12, "test"};
   const SearchOutcome balanced = search(r).value();
   r.preference = Preference::fastest;
   const SearchOutcome fastest = search(r).value();

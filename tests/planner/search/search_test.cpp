@@ -936,6 +936,7 @@ TEST_CASE("pruned and exhaustive search offload the same part of the optimizer")
   // The closed form of 80 % offloaded exceeds the simulated step of 60 %, but its own simulated
   // step does not: a bound on closed forms has to leave room for that.
   PlanRequest r = request_for("70b", "dgx-h100", 64);
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0, 0.12, "test"};
   r.job.sequence = 4096;
   r.job.global_batch = 1024;
   r.constraints.pin<&ParallelPlan::tp>(2);
