@@ -153,8 +153,9 @@ std::vector<MemoryRun*> MemoryRuns::each() {
 std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use) {
   std::map<std::string, RunsOfFramework> frameworks;
   for (MemoryRun& run : runs_) {
-    // Allocator and context of another vendor say nothing of CUDA's.
-    if (run.cost_model.cluster().gpu().compute_capability <= 0) continue;
+    // Allocator and context of another vendor say nothing of CUDA's, nor the tensors of software
+    // that the framework only stands for of its own.
+    if (run.cost_model.cluster().gpu().compute_capability <= 0 || !run.own_software) continue;
     if (!use || use(run.row)) frameworks[run.framework].push_back(&run);
   }
   std::vector<FittedMemory> out;

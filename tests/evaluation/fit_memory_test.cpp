@@ -120,6 +120,19 @@ TEST_CASE("memory rates of a framework hold on GPUs of every family") {
   CHECK(other.nvidia_smi_cache == Bytes{});
 }
 
+TEST_CASE("software that a framework only stands for, and GPUs without CUDA, move no memory rate") {
+  CHECK(fitted(with_planted_peaks("prime-rl", 0.5, 0_B, 0_B)).empty());
+  CHECK(fitted(with_planted_peaks("primus-mi325x", 0.5, 0_B, 0_B)).empty());
+  auto rows = with_planted_peaks("torchtitan", 0.5, 0_B, 0_B);
+  CHECK_FALSE(fitted(rows).empty());
+  for (MeasuredRun& row : rows) row.framework = "prime-rl";
+  MemoryRuns runs(rows);
+  CHECK(runs.fit().empty());
+  for (const MemoryOutcome& one : runs.outcomes({}, [](std::size_t) { return true; })) {
+    CHECK_FALSE(one.log_error);
+  }
+}
+
 TEST_CASE("reserved memory printed next to allocated memory determines the allocator's reserve") {
   MeasuredRun row;
   CHECK_FALSE(largest_reserved(row).has_value());

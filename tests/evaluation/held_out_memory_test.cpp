@@ -111,10 +111,12 @@ TEST_CASE("twenty runs of either end give a measured band, without the part left
 
 TEST_CASE("peaks of several publishers give mean and deviation, each publisher by the root") {
   // Publisher a: sixteen peaks of +0.1, weight 1/4 each, 4 in all; b and c: nine of −0.1 and of 0,
-  // 3 in all.
+  // 3 in all; d and e: four of 0, 2 in all.
   std::vector<std::string> publishers(16, "a");
   publishers.insert(publishers.end(), 9, "b");
   publishers.insert(publishers.end(), 9, "c");
+  publishers.insert(publishers.end(), 4, "d");
+  publishers.insert(publishers.end(), 4, "e");
   HeldOutMemory held(rows_of(publishers));
   std::vector<MemoryOutcome> outcomes;
   for (std::size_t i = 0; i < publishers.size(); ++i) {
@@ -125,9 +127,11 @@ TEST_CASE("peaks of several publishers give mean and deviation, each publisher b
   held.set_band(c);
   REQUIRE(c.memory_band);
   CHECK(c.memory_band->kind == MemoryBandKind::extrapolated);
-  CHECK(c.memory_band->bias == Approx(0.01));  // (4 · 0.1 − 3 · 0.1) / 10
-  // (4 · 0.09² + 3 · 0.11² + 3 · 0.01²) / 10 = 0.0069
-  CHECK(c.memory_band->spread == Approx(std::sqrt(0.0069)));
+  const double mean = (4 * 0.1 - 3 * 0.1) / 14;
+  CHECK(c.memory_band->bias == Approx(mean));
+  const double variance =
+      (4 * std::pow(0.1 - mean, 2) + 3 * std::pow(0.1 + mean, 2) + 7 * mean * mean) / 14;
+  CHECK(c.memory_band->spread == Approx(std::sqrt(variance)));
   CHECK(c.memory_band->source.find("of the same software") != std::string::npos);
   // Software without peaks of its own borrows those of all software, but not where every block is
   // planned before the step.
@@ -140,12 +144,14 @@ TEST_CASE("peaks of several publishers give mean and deviation, each publisher b
   CHECK_FALSE(planned.memory_band);
 }
 
-TEST_CASE("peaks of two publishers do not tell how a third one differs") {
-  std::vector<std::string> two(40, "a");
-  std::fill(two.begin() + 20, two.end(), "b");
-  HeldOutMemory few(rows_of(two));
+TEST_CASE("peaks of four publishers do not tell how another one differs") {
+  std::vector<std::string> four(40, "a");
+  std::fill(four.begin() + 10, four.end(), "b");
+  std::fill(four.begin() + 20, four.end(), "c");
+  std::fill(four.begin() + 30, four.end(), "d");
+  HeldOutMemory few(rows_of(four));
   std::vector<MemoryOutcome> outcomes;
-  for (std::size_t i = 0; i < two.size(); ++i) outcomes.push_back(peak(i, "torchtitan", 0.1));
+  for (std::size_t i = 0; i < four.size(); ++i) outcomes.push_back(peak(i, "torchtitan", 0.1));
   few.add(outcomes, 0);
   Calibration d = calibration_of("torchtitan");
   few.set_band(d);

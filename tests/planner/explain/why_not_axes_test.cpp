@@ -12,6 +12,7 @@ namespace {
 /// Small experts. A host that keeps up leaves the exchange to be hidden, a slow one the launches.
 PlanRequest small_experts(Seconds host) {
   PlanRequest r = request_for("qwen3-30b-a3b", "dgx-h100", 64);
+  r.preference = Preference::fastest;
   r.constraints.pin<&ParallelPlan::tp>(2);
   r.constraints.pin<&ParallelPlan::cp>(1);
   r.constraints.pin<&ParallelPlan::ep>(8);

@@ -566,6 +566,7 @@ TEST_CASE("a search takes the fastest dispatcher, and keeps a pinned one") {
 TEST_CASE(
     "overlap of the experts' exchange and CUDA graphs are searched, and a flag keeps its value") {
   PlanRequest r = request_for("qwen3-30b-a3b", "dgx-h100", 64);
+  r.preference = Preference::fastest;
   r.constraints.pin<&ParallelPlan::tp>(2);
   r.constraints.pin<&ParallelPlan::cp>(1);
   r.constraints.pin<&ParallelPlan::ep>(8);
