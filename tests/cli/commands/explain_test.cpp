@@ -84,7 +84,7 @@ TEST_CASE("why not: each verdict names its deciding reason") {
 TEST_CASE("why not a faster plan: it is riskier") {
   const Sandbox sandbox;
   const std::string asked =
-      "--model 7b --gpus 64 --forbid offload --why-not "
+      "--model 7b --gpus 512 --global-batch 2048 --forbid offload --why-not "
       "zero=1,microbatch=2,pp=1,tp=1,cp=1,recompute=none";
   const Json answer = explained(sandbox, asked)["why_not"];
   CHECK(answer["verdict"] == "slower");
