@@ -351,7 +351,6 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   const FrameworkDefaults& defaults = *software.defaults;
   Framework framework = *software.framework;  // with the features the run evidently used
 
-  framework.attention = attention_kernels_of(row);
   framework.loss_rows = loss_rows_of(row).value_or(framework.loss_rows);
 
   Notes inferred;
@@ -360,7 +359,9 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
     substitute = fmt::format("{} stands for {} ({})", framework.name, in_quotes(row.framework),
                              software.related ? "by its name" : defaults.why);
     inferred.push_back("framework " + substitute);
+    framework.attention = AttentionKernels::as_fitted;
   }
+  framework.attention = attention_kernels_of(row).value_or(framework.attention);
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);
   if (!model) return SkippedRun{model.error().found};
   const ModelSpec& shapes = *model;

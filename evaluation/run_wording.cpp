@@ -165,13 +165,13 @@ Dispatcher dispatcher_of(const MeasuredRun& row) {
   return Dispatcher::alltoall;
 }
 
-AttentionKernels attention_kernels_of(const MeasuredRun& row) {
+std::optional<AttentionKernels> attention_kernels_of(const MeasuredRun& row) {
   if (states(row.notes, {"flash attention 1"})) return AttentionKernels::flash_1;
   if (states(row.notes, {"flash attention 3"})) return AttentionKernels::newest;
   if (states(row.notes, {"flash attention 2", "flash attn 2", "flash attn fa2"})) {
     return AttentionKernels::flash_2;
   }
-  return AttentionKernels::as_fitted;
+  return std::nullopt;
 }
 
 std::optional<int> loss_rows_of(const MeasuredRun& row) {

@@ -45,9 +45,8 @@ namespace echelon {
 /// backend. Rows that name none use alltoall, as the recipes of 2024 do.
 [[nodiscard]] Dispatcher dispatcher_of(const MeasuredRun& row);
 
-/// The attention kernels that the row's notes name, else those of the runs that the rates were
-/// fitted to.
-[[nodiscard]] AttentionKernels attention_kernels_of(const MeasuredRun& row);
+/// The attention kernels that the row's notes name; nothing where they name none.
+[[nodiscard]] std::optional<AttentionKernels> attention_kernels_of(const MeasuredRun& row);
 
 /// Framework::loss_rows of a row whose notes say "output head in chunks of 2048 tokens"; nothing
 /// where they do not.

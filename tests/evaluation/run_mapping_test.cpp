@@ -56,6 +56,22 @@ TEST_CASE("a complete row is mapped without a guess") {
   CHECK_FALSE(run.cluster.node().nic_kind);  // no rule about networks leaves a measured run out
 }
 
+TEST_CASE("attention is the framework's own, what the notes name, or that of the fitted runs") {
+  const auto attention_of = [](std::string_view id, bool notes = true) {
+    MeasuredRun run = row_of(whole_table(), id);
+    if (!notes) run.notes.clear();
+    return mapped(run).framework.attention;
+  };
+  const Framework torchtitan = find_framework("torchtitan").value();
+  // A site's runs without notes are fitted with the kernels that its plans are priced with.
+  CHECK(attention_of("torchtitan-0001", false) == torchtitan.attention);
+  CHECK(torchtitan.attention == AttentionKernels::newest);
+  CHECK(attention_of("torchtitan-0001") == AttentionKernels::flash_2);
+  CHECK(attention_of("prime-rl-0016") == AttentionKernels::flash_2);
+  CHECK(attention_of("prime-rl-0016", false) == AttentionKernels::as_fitted);
+  CHECK(attention_of("mosaic-0035") == AttentionKernels::flash_1);
+}
+
 TEST_CASE("runs that this version cannot price are skipped with the feature named") {
   MeasuredRun bubble = row("zero-bubble-0004");
   bubble.schedule = "zb-2p";
