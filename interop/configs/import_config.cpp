@@ -60,26 +60,21 @@ const std::vector<UnreadFile>& unread_files() {
       {"a configuration of LLaMA-Factory",
        {"finetuning_type"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
-       "--seq "
-       "(cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and --recompute "
-       "full unless it has disable_gradient_checkpointing; LoRA is not priced"},
+       "--seq (cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and "
+       "--recompute full unless it has disable_gradient_checkpointing; LoRA is not priced"},
       {"a configuration of GPT-NeoX",
        {"pipe_parallel_size", "model_parallel_size"},
        "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
-       "--pp "
-       "(pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
+       "--pp (pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
       {"a configuration of GPT-NeoX",
        {"pipe-parallel-size", "model-parallel-size"},
        "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model-parallel-size), "
-       "--pp "
-       "(pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
+       "--pp (pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
       {"a configuration of axolotl",
        {"base_model", "micro_batch_size"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
-       "--seq "
-       "(sequence_len), --microbatch (micro_batch_size), --global-batch, and --recompute full "
-       "where "
-       "it has gradient_checkpointing; LoRA is not priced"},
+       "--seq (sequence_len), --microbatch (micro_batch_size), --global-batch, and --recompute "
+       "full where it has gradient_checkpointing; LoRA is not priced"},
   };
   return kFiles;
 }

@@ -485,13 +485,13 @@ Found check_dispatcher(const Framework& framework, const ClusterTopology& cluste
   if (!framework.offers(p.dispatcher)) {
     return lacks_of(framework, fmt::format("token dispatcher {}", name_of(p.dispatcher)));
   }
-  const bool cuda = cluster.gpu().compute_capability > 0;
-  if (!offers_dispatcher(framework, cluster, p.dispatcher) && !cuda) {
-    return Rejection{no_price, fmt::format("{} on {}: its kernels are CUDA's, and those of ROCm's "
-                                           "ports (Primus-Turbo) have no price",
-                                           name_of(p.dispatcher), cluster.gpu().name)};
-  }
   if (!offers_dispatcher(framework, cluster, p.dispatcher)) {
+    if (cluster.gpu().compute_capability <= 0) {
+      return Rejection{no_price,
+                       fmt::format("{} on {}: its kernels are CUDA's, and those of ROCm's "
+                                   "ports (Primus-Turbo) have no price",
+                                   name_of(p.dispatcher), cluster.gpu().name)};
+    }
     return Rejection{contradictory,
                      fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
                                  name_of(p.dispatcher), cluster.gpu().name)};
