@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cli/flags/values.hpp"
 #include "core/base/files.hpp"
@@ -300,10 +301,15 @@ Result<int> parse_sequence(const Setting& setting) {
   const std::string& text = setting.value;
   const bool unit = !text.empty() && kUnits.find(text.back()) != std::string_view::npos;
   if (!unit) return parse_int(text, setting.where);
-  const Result<int> count = parse_int(text.substr(0, text.size() - 1), setting.where);
-  if (!count) return count.error();
-  const std::int64_t tokens = std::int64_t{*count} << (lower_case(text.back()) == 'k' ? 10 : 20);
-  return parse_int(std::to_string(tokens), setting.where);
+  const std::string count = text.substr(0, text.size() - 1);
+  const bool digits = std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; });
+  const Result<int> units = parse_int(digits ? count : "", setting.where);
+  const std::int64_t unit_tokens = lower_case(text.back()) == 'k' ? 1 << 10 : 1 << 20;
+  if (!units || *units > std::numeric_limits<int>::max() / unit_tokens) {
+    return input_error(setting.where, in_quotes(text),
+                       "a whole number of tokens of at most 2147483647, such as 8192, 8k or 1M");
+  }
+  return static_cast<int>(*units * unit_tokens);
 }
 
 std::optional<std::string> format_of_any(const Settings& settings) {

@@ -248,6 +248,7 @@ TEST_CASE("8k tokens are 8,192, as contexts are named") {
   CHECK(lacks(sequence("2048"), "\"seq\": 2048,") == "");
   CHECK(lacks(sequence("2k"), "\"seq\": 2048,") == "");
   CHECK(lacks(sequence("4K"), "\"seq\": 4096,") == "");
+  CHECK(lacks(sequence("8kk"), "'8kk'") == "");
   CHECK(lacks(sequence("1.5k"), "--seq") == "");
   CHECK(lacks(sequence("5000M"), "--seq") == "");
   CHECK(lacks(sequence("k"), "--seq") == "");
