@@ -4,6 +4,18 @@
 
 namespace echelon {
 
+namespace {
+
+/// With adapters: frozen weights are multiplied forward and for their input's gradient, adapters
+/// for their own as well.
+Flops model_flops_per_token(const ModelSpec& model, const TrainingJob& job) {
+  const Flops model_flops = model.flops_per_token(job.document_span(), job.adapters.has_value());
+  if (!job.adapters) return model_flops;
+  return model_flops + Flops{6 * static_cast<double>(adapter_parameters(model, *job.adapters))};
+}
+
+}  // namespace
+
 CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
                      const Framework& framework, const Calibration& calibration)
     : model_(model),
@@ -12,7 +24,7 @@ CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const Clust
       framework_(framework),
       calibration_(calibration),
       peak_(cluster.gpu().peak(job.precision.compute)),
-      flops_per_token_(model.flops_per_token(job.document_span())) {
+      flops_per_token_(model_flops_per_token(model, job)) {
   EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");
   moe_before_.assign(static_cast<std::size_t>(model.layers) + 1, 0);
   for (int layer = 0; layer < model.layers; ++layer) {
@@ -37,6 +49,7 @@ GroupLinks CostModel::data_links(RankGroup of) const {
   const double share = std::min(1.0, network_->bandwidth().in(described));
   group.inter *= share;
   group.inter_per_rank *= share;
+  group.inter_exchange *= share;
   if (network_->hop <= Seconds{}) return group;
   group.intra_hop += calibration_.ring_latency_factor * network_->device_hop();
   group.inter_hop = network_->stalls() ? calibration_.bulk_latency_factor * network_->hop
@@ -72,7 +85,9 @@ void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, Plan
 void CostModel::price_throughput(const ParallelPlan& plan, PlanCosts& out) const {
   // No rate of their kernels was measured (costmodel/operators/delta_net.cpp, state_space.cpp,
   // sparse_attention.cpp).
-  const bool unmeasured = model_.delta.layers > 0 || model_.ssm.layers > 0 || model_.sparse();
+  // And no fit has seen a run of adapters.
+  const bool unmeasured = model_.delta.layers > 0 || model_.ssm.layers > 0 || model_.sparse() ||
+                          job_.adapters.has_value();
   out.evidence = unmeasured ? Evidence::extrapolated : calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
   out.model_flops_per_gpu =

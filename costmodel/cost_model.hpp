@@ -181,6 +181,7 @@ struct LayerCosts {
   Bytes held;               ///< by collectives that have not run yet, of one microbatch
   double parameters = 0;    ///< without routed experts
   double experts = 0;       ///< routed experts
+  double adapters = 0;      ///< of `parameters`, those of adapters: then no others are trained
   double launches = 1;      ///< the host's, in those of a layer with a mixer and an MLP
   double with_experts = 0;  ///< share of the layers that have experts
 };
@@ -218,6 +219,7 @@ struct ShardingCosts {
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
   double head_experts = 0;          ///< routed experts of the prediction modules
+  double head_adapters = 0;         ///< of them, in head_parameters
   [[nodiscard]] const LayerCosts& of(LayerKind kind) const {
     return kind == LayerKind::moe ? moe : dense;
   }

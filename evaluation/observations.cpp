@@ -64,6 +64,11 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
         leave_out("with a recurrence, which has no rate");
         continue;
       }
+      // They tell of the same rates as other runs, and judge alone what adapters change.
+      if (!one_site && run.job.adapters) {
+        leave_out("of adapters");
+        continue;
+      }
       const GpuSpec& gpu = run.cluster.gpu();
       Result<Calibration> prior = priors.prior(gpu, run.framework);
       const std::string family(gpu_family(gpu));

@@ -43,7 +43,8 @@ struct Observations {
 
 /// Takes rows that ran, with a step time, of grade A or B or without a grade, not flagged for time,
 /// on a GPU of a known family; of several publishers' tables not those of models with gated delta
-/// nets or state spaces, which are judged alone. `rows` must outlive the result.
+/// nets or state spaces, nor those of adapters, which are judged alone. `rows` must outlive the
+/// result.
 [[nodiscard]] Observations observe(const std::vector<MeasuredRun>& rows,
                                    const WithoutTerm& without = {});
 

@@ -29,6 +29,9 @@ constexpr std::int64_t kMostGpus = 10'000'000;
 /// The automatic zero-bubble schedule that keeps to 1F1B's memory, as ZB-H1 does by hand.
 constexpr std::string_view kSameMemoryZeroBubble = "zb-1p";
 
+/// What a row's task begins with, before their rank and targets: "lora 16:linear_qkv".
+constexpr std::string_view kAdapters = "lora";
+
 using Skip = std::optional<std::string>;  ///< a reason not to predict the row
 using Notes = std::vector<std::string>;   ///< what was inferred
 
@@ -42,7 +45,7 @@ Skip not_priced(const MeasuredRun& row) {
     return fmt::format("schedule {} is not priced", row.schedule.substr(0, 20));
   }
   if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
-  if (row.task == "lora") return "training of adapters (lora) is not priced";
+  if (row.task == kAdapters) return "the source does not say which adapters (lora) are trained";
   const std::string_view one_gpu = software_of(row).defaults->not_priced_on_one_gpu;
   if (!one_gpu.empty() && whole(row.gpus, 0) == 1) return std::string(one_gpu);
   return {};
@@ -392,6 +395,14 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   job.precision = with_states(*recipe, row, software, shapes, machine->gpu(), inferred);
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
+  }
+  if (row.task.starts_with(kAdapters)) {
+    const std::string_view stated = std::string_view(row.task).substr(kAdapters.size() + 1);
+    const Result<Adapters> adapters = parse_adapters(stated, "task", usual_targets(shapes));
+    if (!adapters) return SkippedRun{adapters.error().message()};
+    job.adapters = *adapters;
+    // Copies of frozen weights depend on it, and no other part of a price.
+    if (job.precision.compute == Dtype::fp8) job.precision.scaling = scaling_of(row);
   }
   // A run is proof that its software gives a stage no layer when it holds the embedding or the
   // head, and that it splits the experts' states otherwise than dense ones.

@@ -208,22 +208,41 @@ HostShares host_shares(const MeasuredRun& row) {
   return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
 }
 
+namespace {
+
+bool says_of_format(const MeasuredRun& row, std::initializer_list<std::string_view> phrases) {
+  return states(row.precision + ";" + row.precision_detail, phrases);
+}
+
+}  // namespace
+
+Fp8Scaling scaling_of(const MeasuredRun& row) {
+  if (row.precision == "nvfp4") return Fp8Scaling::nvfp4;
+  if (says_of_format(row, {"mxfp8"})) return Fp8Scaling::mxfp8;
+  if (says_of_format(row, {"blockwise", "block wise", "subchannel", "sub channel"})) {
+    return Fp8Scaling::blockwise;
+  }
+  const bool tensorwise = says_of_format(
+      row, {"current", "current scaling", "dynamic", "dynamic scaling", "tensorwise"});
+  return tensorwise ? Fp8Scaling::tensorwise : Fp8Scaling::delayed;
+}
+
 void set_quantisation(const MeasuredRun& row, PrecisionRecipe& recipe) {
-  const auto said = [&](std::initializer_list<std::string_view> phrases) {
-    return states(row.precision + ";" + row.precision_detail, phrases);
-  };
   constexpr double kRowwise = 0.8;
-  recipe.fp8_rate = said({"rowwise", "row wise"}) ? kRowwise : 1;
-  if (row.precision == "nvfp4") {
-    recipe.fp8_rate = kNvfp4Rate;
-    recipe.cast = kNvfp4Cast;
-  } else if (row.precision == "mxfp8" || said({"mxfp8"})) {
-    recipe.fp8_rate = kMxfp8Rate;
-    recipe.cast = kMxfp8Cast;
-  } else if (said({"blockwise", "block wise", "subchannel", "sub channel"})) {
-    recipe.cast = kBlockwiseCast;
-  } else if (said({"current", "current scaling", "dynamic", "dynamic scaling", "tensorwise"})) {
-    recipe.cast = kCurrentCast;
+  recipe.fp8_rate = says_of_format(row, {"rowwise", "row wise"}) ? kRowwise : 1;
+  switch (scaling_of(row)) {
+    case Fp8Scaling::nvfp4:
+      recipe.fp8_rate = kNvfp4Rate;
+      recipe.cast = kNvfp4Cast;
+      break;
+    case Fp8Scaling::mxfp8:
+      recipe.fp8_rate = kMxfp8Rate;
+      recipe.cast = kMxfp8Cast;
+      break;
+    case Fp8Scaling::blockwise: recipe.cast = kBlockwiseCast; break;
+    case Fp8Scaling::tensorwise: recipe.cast = kCurrentCast; break;
+    case Fp8Scaling::delayed:
+    case Fp8Scaling::none: break;
   }
 }
 

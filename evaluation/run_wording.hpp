@@ -69,6 +69,8 @@ namespace echelon {
 [[nodiscard]] std::optional<std::vector<int>> layers_per_stage(const MeasuredRun& row, int layers,
                                                                int pp);
 
+/// How a row's fp8 or fp4 products scale what they read; delayed where it does not say.
+[[nodiscard]] Fp8Scaling scaling_of(const MeasuredRun& row);
 /// PrecisionRecipe::fp8_rate and ::cast of the row's format and scaling; delayed scaling where it
 /// names none. With one scale per row products take 1.25 times as long as with one per tensor:
 /// torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens per second and GPU in bf16,

@@ -45,8 +45,11 @@ std::optional<std::pair<Seconds, Evidence>> node_mtbf(const PlanRequest& request
 void add_checkpoint(const PlanRequest& request, Goodput& out) {
   const TrainingEconomics& economics = request.economics;
   const PrecisionRecipe& recipe = request.job.precision;
-  out.checkpoint = Bytes{static_cast<double>(request.model.parameters()) *
-                         (recipe.weight + recipe.master + recipe.moments)};
+  const std::optional<Adapters>& adapters = request.job.adapters;  // then nothing else changes
+  const std::int64_t saved =
+      adapters ? adapter_parameters(request.model, *adapters) : request.model.parameters();
+  out.checkpoint =
+      Bytes{static_cast<double>(saved) * (recipe.weight + recipe.master + recipe.moments)};
   const std::optional<PastRun>& run = economics.measured;
   if (!economics.checkpoint_bandwidth && run && run->goodput.checkpoints > 0) {
     const double larger = out.checkpoint / run->goodput.checkpoint;

@@ -36,8 +36,10 @@ std::string flops_formula(const ModelSpec& model, const TrainingJob& job) {
     return fmt::format("6N + 12LhK FLOPs per token, K = {}, and the indexer's",
                        grouped(static_cast<std::int64_t>(std::round(keys))));
   }
-  if (!job.documents) return "6N + 12LhT FLOPs per token";
-  return fmt::format("6N + 12LhD FLOPs per token, D = {}",
+  std::string formula = "6N";
+  if (job.adapters) formula = "4N + 6A";
+  if (!job.documents) return formula + " + 12LhT FLOPs per token";
+  return fmt::format("{} + 12LhD FLOPs per token, D = {}", formula,
                      grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
 }
 
@@ -120,11 +122,10 @@ std::vector<TimePart> parts_of(const CostBreakdown& time) {
 }
 
 std::optional<PartIncrease> largest_increase(const CostBreakdown& from, const CostBreakdown& to) {
-  const std::vector<TimePart> a = parts_of(from);
-  const std::vector<TimePart> b = parts_of(to);
   std::optional<PartIncrease> largest;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const PartIncrease part{a[i].name, a[i].time, b[i].time};
+  for (const StepPart& each : kStepParts) {
+    if (each.member == &CostBreakdown::stragglers) continue;
+    const PartIncrease part{each.label, each.of(from), each.of(to)};
     if (part.more() > (largest ? largest->more() : Seconds{})) largest = part;
   }
   return largest;

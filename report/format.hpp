@@ -59,7 +59,8 @@ struct PartIncrease {
   Seconds from, to;
   [[nodiscard]] Seconds more() const { return to - from; }
 };
-/// Of `to` over `from`; nothing where no part takes more.
+/// Of `to` over `from`; nothing where no part takes more. Not the wait for the slowest node, which
+/// follows from the others.
 [[nodiscard]] std::optional<PartIncrease> largest_increase(const CostBreakdown& from,
                                                            const CostBreakdown& to);
 

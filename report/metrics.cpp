@@ -18,7 +18,7 @@ namespace {
 constexpr std::array<MetricInfo, 11> kFigures = {{
     {Metric::step, "step", "step_seconds", "step",
      "time of one optimizer step: compute, recompute, exposed communication, pipeline "
-     "fill/drain, stage imbalance, optimizer, host and data, means of the stages "
+     "fill/drain, stage imbalance, slowest node, optimizer, host and data, means of the stages "
      "(docs/formulas.md)"},
     {Metric::tokens_per_second, "tokens", "tokens_per_second", "tokens/s",
      "global batch · sequence / step", false},

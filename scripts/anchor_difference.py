@@ -21,6 +21,7 @@ PARTS = {
     "dp_comm_exposed": "exposed reduction and gather",
     "fill_drain": "fill and drain",
     "imbalance": "stage imbalance",
+    "stragglers": "slowest node",
     "optimizer": "optimizer step",
     "host": "waiting for the host",
 }

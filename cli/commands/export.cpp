@@ -10,6 +10,7 @@
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/plan_file.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "interop/configs/export.hpp"
 #include "interop/configs/precisions.hpp"
 #include "planner/explain/plan_detail.hpp"
@@ -35,8 +36,11 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   run.precision = request.job.precision.name;
   run.flash_attention = request.job.flash_attention;
   run.packed_documents = request.job.documents.has_value();
+  if (request.job.adapters) run.adapters = request.job.adapters->text();
   run.gpus = static_cast<int>(request.cluster.gpus());
   run.gpus_per_node = request.cluster.gpus_per_node();
+  // Source: the device plugins of Kubernetes, NVIDIA's and ROCm's.
+  if (gpu_family(request.cluster.gpu()).starts_with("cdna")) run.gpu_resource = "amd.com/gpu";
   run.plan = plan;
   return run;
 }
@@ -104,35 +108,45 @@ Exported exported_plan(const ConfigFormat& format, const PlanRequest& request,
   return out;
 }
 
-/// Frees more and more of the plan until a search finds one that the format expresses.
+/// Frees more and more of the plan until a search finds one that the format expresses. What is lost
+/// stays as the format runs it, else the search would choose it again; then it is free as well.
 std::optional<std::pair<Candidate, Exported>> nearest(const ConfigFormat& format,
                                                       const PlanRequest& request,
                                                       const PlanConstraints& wanted,
-                                                      const std::vector<ConfigField>& lost) {
+                                                      const Exported& first) {
   PlanRequest relaxed = request;
-  relaxed.constraints = wanted;
   relaxed.top = 20;
-  for (const ConfigField& field : lost) {
-    const auto* plan = std::get_if<const PlanField*>(&field);
-    if (plan != nullptr) relaxed.constraints.release(**plan);
+  std::vector<const PlanField*> lost;
+  for (const ConfigField& field : first.lost) {
+    if (const auto* plan = std::get_if<const PlanField*>(&field)) lost.push_back(*plan);
   }
-  for (int step = 0; step < 4; ++step) {
+  for (const bool as_run : {true, false}) {
     PlanConstraints& c = relaxed.constraints;
-    if (step == 1) {
-      c.release<&P::recompute, &P::recompute_layers, &P::selective_layers, &P::layers_per_stage,
-                &P::vpp, &P::schedule, &P::microbatch_group, &P::overlap_pp, &P::overlap_dp,
-                &P::overlap_tp, &P::bucket, &P::offload_optimizer>();
-    }
-    if (step == 2) {
-      c.release<&P::zero, &P::shard_group, &P::sequence_parallel, &P::cp_comm, &P::rank_order,
-                &P::microbatch>();
-    }
-    if (step == 3) c = PlanConstraints{};
-    const Result<SearchResult> found = optimize(relaxed);
-    if (!found) continue;
-    for (const Candidate& candidate : found->report.candidates) {
-      Exported exported = exported_plan(format, request, candidate.plan);
-      if (exported.plan_kept) return std::pair(candidate, std::move(exported));
+    c = wanted;
+    for (int step = 0; step < 4; ++step) {
+      if (step == 1) {
+        c.release<&P::recompute, &P::recompute_layers, &P::selective_layers, &P::layers_per_stage,
+                  &P::vpp, &P::schedule, &P::microbatch_group, &P::overlap_pp, &P::overlap_dp,
+                  &P::overlap_tp, &P::bucket, &P::offload_optimizer>();
+      }
+      if (step == 2) {
+        c.release<&P::zero, &P::shard_group, &P::sequence_parallel, &P::cp_comm, &P::rank_order,
+                  &P::microbatch>();
+      }
+      if (step == 3) c = PlanConstraints{};
+      for (const PlanField* field : lost) {
+        if (as_run) {
+          c.pin(*field, first.config.as_read);
+        } else {
+          c.release(*field);
+        }
+      }
+      const Result<SearchResult> found = optimize(relaxed);
+      if (!found) continue;
+      for (const Candidate& candidate : found->report.candidates) {
+        Exported exported = exported_plan(format, request, candidate.plan);
+        if (exported.plan_kept) return std::pair(candidate, std::move(exported));
+      }
     }
   }
   return std::nullopt;
@@ -185,7 +199,7 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
     // No other plan brings back a lost part of the model.
     const bool same_plan = wanted && exported.plan_kept;
     auto best = same_plan ? std::optional(std::pair(*wanted, exported))
-                          : nearest(format, request, request.constraints, exported.lost);
+                          : nearest(format, request, request.constraints, exported);
     if (!best) {
       return CommandResult{inexpressible_text(format, exported.reasons) +
                                "No plan for this request can be expressed and fits.\n",

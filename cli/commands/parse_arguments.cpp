@@ -157,9 +157,13 @@ struct NotPlanned {
 };
 const std::vector<NotPlanned>& not_planned() {
   static const std::vector<NotPlanned> kAll = {
-      {{"lora", "lora-r", "lora-rank", "lora-alpha", "qlora", "peft", "use-peft", "adapter",
-        "finetuning-type", "load-in-4bit", "load-in-8bit"},
-       "plans train all parameters: adapters (LoRA) and frozen weights have no price"},
+      {{"lora-alpha", "lora-dropout", "lora-target-modules", "peft", "use-peft", "adapter",
+        "finetuning-type"},
+       "adapters are --lora RANK[:TARGETS]"},
+      {{"qlora", "load-in-4bit", "load-in-8bit"},
+       "adapters (--lora RANK) are priced on weights in 16 bits or fp8: quantised ones (QLoRA) "
+       "have "
+       "no price"},
   };
   return kAll;
 }

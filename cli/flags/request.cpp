@@ -222,6 +222,29 @@ void note_unknown_nics(PlanRequest& request) {
       cluster.name()));
 }
 
+/// States that collectives over PCIe are priced as those of a driver that the GPU does not come
+/// with.
+void note_peer_access(PlanRequest& request) {
+  const ClusterTopology& cluster = request.cluster;
+  const std::string_view wiring = cluster.node().interconnect;
+  const bool over_pcie = wiring == "pcie" || (wiring == "nvlink-bridge" && cluster.gpus() > 2);
+  if (cluster.gpu().peer_access || cluster.gpus() == 1 || !over_pcie) return;
+  request.assumptions.push_back(fmt::format(
+      "direct access between the GPUs of a node over PCIe, which the stock driver of {} does not "
+      "give: without it NCCL copies through host memory, and collectives take about twice as long",
+      cluster.gpu().name));
+}
+
+/// States that no plan offloads the optimizer, where the description leaves out what it needs to
+/// know.
+void note_unknown_memory(PlanRequest& request) {
+  const NodeSpec& node = request.cluster.node();
+  if (!request.framework.offload_optimizer || node.cpu_memory > Bytes{} || node.cores > 0) return;
+  request.assumptions.push_back(fmt::format(
+      "no offload of the optimizer: the description of {} does not say the nodes' \"cpu_memory\"",
+      request.cluster.name()));
+}
+
 /// States that the framework has faster attention kernels now than the runs that its rates were
 /// fitted to.
 void note_attention_kernels(PlanRequest& request) {
@@ -274,6 +297,7 @@ Settings settings_named_by(const PlanFile& file) {
     name("expert-imbalance", fmt::format("{}", file.job.expert_imbalance));
   }
   if (file.job.documents) name("document-lengths", file.job.documents->text);
+  if (file.job.adapters) name("lora", file.job.adapters->text());
   if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
   return named;
 }
@@ -323,6 +347,8 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   leave_out_prediction_modules(request);
   note_prediction_modules(request);
   note_unknown_nics(request);
+  note_unknown_memory(request);
+  note_peer_access(request);
   note_attention_kernels(request);
   note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
@@ -389,6 +415,8 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   note_unbalanced_experts(request);
   leave_out_prediction_modules(request);
   note_unknown_nics(request);
+  note_unknown_memory(request);
+  note_peer_access(request);
   note_attention_kernels(request);
   note_not_executed(request);
   if (changes.has("max-memory")) {

@@ -63,6 +63,13 @@ const std::vector<Flag>& flag_table() {
        "them: a length, lognormal:MEAN:SIGMA, a list LENGTHxDOCUMENTS,... or a file of lines "
        "LENGTH DOCUMENTS; default: one document per sequence",
        kJob},
+      {.name = "lora",
+       .value = "RANK[:TARGETS]",
+       .help = "train low-rank adapters alone, on frozen weights: 16, or\n"
+               "16:linear_qkv,linear_proj; default targets: linear_qkv,linear_proj,linear_fc1,"
+               "linear_fc2, with experts the first two",
+       .groups = kJob,
+       .aliases = "lora-rank lora-r peft-rank"},
       {.name = "framework",
        .value = "NAME",
        .help = "training framework to model; default: megatron-core, or echelon on this-machine",

@@ -237,6 +237,25 @@ Result<DocumentLengths> documents_of(const Setting& setting, const TrainingJob& 
   return table ? read_document_table(*table, setting.value) : table.error();
 }
 
+/// Low-rank adapters, which the framework and the model have to take.
+Result<Adapters> adapters_of(const Setting& setting, const ModelSpec& model,
+                             const Framework& framework) {
+  Result<Adapters> adapters = parse_adapters(setting.value, setting.where, usual_targets(model));
+  if (!adapters) return adapters;
+  if (const auto refused = check_adapters(model, *adapters, framework)) {
+    std::vector<std::string> others;
+    for (const Framework& other : frameworks()) {
+      if (!other.trains_adapters.empty()) others.push_back(other.name);
+    }
+    return input_error(
+        setting.where, refused->detail,
+        framework.trains_adapters.empty()
+            ? fmt::format("--framework {}", fmt::join(others, ", "))
+            : "targets " + text_of(usual_targets(model)) + " of layers with ordinary attention");
+  }
+  return adapters;
+}
+
 }  // namespace
 
 Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
@@ -288,6 +307,16 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
         "documents packed whole, without padding, equally for all ranks and microbatches "
         "(--document-lengths)");
   }
+  if (const Setting* lora = settings.find("lora")) {
+    const Result<Adapters> adapters = adapters_of(*lora, model, framework);
+    if (!adapters) return adapters.error();
+    job.adapters = *adapters;
+    assumed.push_back(fmt::format(
+        "adapters by {}, without dropout{} (--lora)", framework.trains_adapters,
+        job.transposes_weights() ? "; frozen fp8 weights in one layout, transposed in the backward "
+                                   "(disable_parameter_transpose_cache)"
+                                 : ""));
+  }
   if (const Setting* tokens = settings.find("train-tokens")) {
     const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
     if (!count) return count.error();
@@ -300,14 +329,15 @@ Result<int> parse_sequence(const Setting& setting) {
   constexpr std::string_view kUnits = "kKmM";
   const std::string& text = setting.value;
   const bool unit = !text.empty() && kUnits.find(text.back()) != std::string_view::npos;
-  if (!unit) return parse_int(text, setting.where);
-  const std::string count = text.substr(0, text.size() - 1);
+  const std::string count = unit ? text.substr(0, text.size() - 1) : text;
   const bool digits = std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; });
   const Result<int> units = parse_int(digits ? count : "", setting.where);
-  const std::int64_t unit_tokens = lower_case(text.back()) == 'k' ? 1 << 10 : 1 << 20;
+  const std::int64_t unit_tokens = !unit ? 1 : lower_case(text.back()) == 'k' ? 1 << 10 : 1 << 20;
   if (!units || *units > std::numeric_limits<int>::max() / unit_tokens) {
-    return input_error(setting.where, in_quotes(text),
-                       "a whole number of tokens of at most 2147483647, such as 8192, 8k or 1M");
+    return input_error(
+        setting.where, in_quotes(text),
+        "a whole number of tokens of at most 2147483647, such as 8192, 8k (8,192) or 1M "
+        "(1,048,576)");
   }
   return static_cast<int>(*units * unit_tokens);
 }

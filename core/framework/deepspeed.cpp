@@ -132,7 +132,8 @@ Framework deepspeed() {
   // runtime/pipe/module.py:380, activation_checkpoint_interval: all layers, so many at a time;
   // without a pipeline the model does it (HuggingFace gradient_checkpointing: every block)
   f.counts_recomputed = false;
-  f.any_model = true;                 // deepspeed.initialize takes a torch.nn.Module
+  f.any_model = true;  // deepspeed.initialize takes a torch.nn.Module
+  f.trains_adapters = "PEFT";
   f.pipeline_needs_own_model = true;  // runtime/pipe/module.py: PipelineModule of LayerSpecs
   f.cp_all_to_all = true;
   f.flash_capability = 0;         // PyTorch's memory-efficient kernel before Ampere

@@ -210,6 +210,8 @@ struct Framework {
   bool warns_of_sharded_tensors = false;
   /// A pipeline takes models of classes of its own, not those that users have.
   bool pipeline_needs_own_model = false;
+  /// What trains low-rank adapters on frozen weights in it; "": it trains all parameters.
+  std::string_view trains_adapters{};
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.

@@ -40,6 +40,7 @@ Framework hai_llm() {
   Framework f = megatron_core();  // layers and kernels as of Megatron-Core, whose rates it takes
   f.name = "hai-llm";
   f.calibrated_as = megatron_core().name;
+  f.trains_adapters = {};
   f.source =
       "HAI-LLM as the report on DeepSeek-V3 describes it (arXiv 2412.19437, sections 3.2 and 3.3): "
       "DualPipe, experts over nodes with its own dispatch, ZeRO-0/1, no tensor parallelism, 16-bit "

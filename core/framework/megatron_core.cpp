@@ -591,6 +591,7 @@ Framework megatron_core() {
   f.cuda_graphs = true;
   // --mtp-num-layers, megatron/core/transformer/multi_token_prediction.py
   f.prediction_modules = true;
+  f.trains_adapters = "Megatron-Bridge or NeMo";  // Megatron-LM's own scripts have none
   f.shards_over_dp_cp = true;
   f.rank_orders = true;
   f.microbatch_groups = true;  // --microbatch-group-size-per-virtual-pipeline-stage

@@ -236,7 +236,7 @@ std::int64_t ModelSpec::active_parameters() const {
   return parameters() - expert_layers() * idle * expert;
 }
 
-Flops ModelSpec::flops_per_token(double span) const {
+Flops ModelSpec::flops_per_token(double span, bool frozen) const {
   const TokenMixer before_mlp = mixer_before_mlp();
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = expert_layers();
@@ -266,7 +266,9 @@ Flops ModelSpec::flops_per_token(double span) const {
   const double indexer = 4 * static_cast<double>(layer.indexer_matrices) +
                          static_cast<double>(dsa.index_heads) * dsa.index_head_dim *
                              (2 * span + 4 * at_most(dsa.topk));
-  return Flops{6 * (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +
+  const double of_matrix = frozen ? 4 : 6;
+  return Flops{of_matrix *
+                   (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +
                attention + with_attention * indexer};
 }
 

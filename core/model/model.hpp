@@ -346,7 +346,8 @@ struct ModelSpec {
   /// Checked by: tests/core/model/model_test.cpp, tests/core/model/moe_model_test.cpp,
   /// tests/core/model/delta_model_test.cpp, tests/core/model/state_space_model_test.cpp,
   /// tests/core/model/sparse_model_test.cpp.
-  [[nodiscard]] Flops flops_per_token(double span) const;
+  /// `frozen`: the weights get no gradients, 4 in place of 6 for each of their products.
+  [[nodiscard]] Flops flops_per_token(double span, bool frozen = false) const;
 };
 
 }  // namespace echelon

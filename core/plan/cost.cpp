@@ -8,6 +8,7 @@ StageTime stage_time(const CostBreakdown& parts) {
           .communication_wait = parts.communication(),
           .fill_drain = parts.fill_drain,
           .imbalance = parts.imbalance,
+          .stragglers = parts.stragglers,
           .optimizer = parts.optimizer,
           .host = parts.host,
           .data = parts.data};

@@ -64,6 +64,7 @@ struct CostBreakdown {
   AxisArray<Seconds> exposed;  ///< communication of kStepAxes
   Seconds fill_drain;
   Seconds imbalance;
+  Seconds stragglers;  ///< waiting for the slowest of many nodes, at whatever collective
   Seconds optimizer;
   Seconds host;  ///< GPU waiting for the host: launches, offloaded activations; fixed work per step
   Seconds data;
@@ -77,7 +78,7 @@ struct CostBreakdown {
   [[nodiscard]] Seconds total() const {
     Seconds sum = compute + recompute;
     for (const Axis axis : kStepAxes) sum += exposed[axis];
-    return sum + fill_drain + imbalance + optimizer + host + data;
+    return sum + fill_drain + imbalance + stragglers + optimizer + host + data;
   }
   bool operator==(const CostBreakdown&) const = default;
 };
@@ -97,7 +98,7 @@ struct StepPart {
   }
 };
 /// All parts, in the order in which files, tables and texts list them.
-inline constexpr std::array<StepPart, 12> kStepParts = {{
+inline constexpr std::array<StepPart, 13> kStepParts = {{
     {"compute", "compute", &CostBreakdown::compute},
     {"recompute", "recompute", &CostBreakdown::recompute},
     {"tp_comm_exposed", "tp communication", nullptr, Axis::tp},
@@ -107,6 +108,7 @@ inline constexpr std::array<StepPart, 12> kStepParts = {{
     {"dp_comm_exposed", "dp communication", nullptr, Axis::dp},
     {"fill_drain", "pipeline fill/drain", &CostBreakdown::fill_drain},
     {"imbalance", "stage imbalance", &CostBreakdown::imbalance},
+    {"stragglers", "slowest node", &CostBreakdown::stragglers},
     {"optimizer", "optimizer", &CostBreakdown::optimizer},
     {"host", "host", &CostBreakdown::host},
     {"data", "data", &CostBreakdown::data},
@@ -132,14 +134,17 @@ struct StageTime {
   Seconds communication_wait;  ///< for collectives and for messages on their way
   Seconds fill_drain;          ///< waiting for other stages, as any stages of that many make it
   Seconds imbalance;           ///< waiting for stages that are slower than this one
+  Seconds stragglers;          ///< waiting for the slowest of many nodes
   Seconds optimizer;
   Seconds host;
   Seconds data;
 
-  [[nodiscard]] Seconds idle() const { return fill_drain + imbalance + communication_wait; }
+  [[nodiscard]] Seconds idle() const {
+    return fill_drain + imbalance + communication_wait + stragglers;
+  }
   [[nodiscard]] Seconds total() const {
-    return compute + recompute + communication_wait + fill_drain + imbalance + optimizer + host +
-           data;
+    return compute + recompute + communication_wait + fill_drain + imbalance + stragglers +
+           optimizer + host + data;
   }
   bool operator==(const StageTime&) const = default;
 };

@@ -1,6 +1,7 @@
 // TrainingJob: the work of one optimizer step and its number formats. Independent of the cluster.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "core/base/result.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/adapters.hpp"
 #include "core/plan/document_lengths.hpp"
 
 namespace echelon {
@@ -101,8 +103,31 @@ struct TrainingJob {
   /// Sequences are packed with documents, and attention stays within them; none: each sequence is
   /// one document.
   std::optional<DocumentLengths> documents;
+  /// The only parameters that are trained; none: all of the model.
+  std::optional<Adapters> adapters;
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
+  /// Bytes of a frozen parameter: in the format that compute reads, also where the recipe keeps its
+  /// weights in fp32 as the optimizer's master. Source: HuggingFace's and Megatron-Bridge's models
+  /// are loaded in bf16 for adapters.
+  [[nodiscard]] double frozen_weight() const {
+    return precision.primary_weights ? precision.weight
+                                     : std::min(precision.weight, precision.gathered_weight);
+  }
+  /// Bytes per parameter of layers in addition, as the recipe's layer_weight. With adapters fp8
+  /// weights of one scale per tensor are kept in one layout, and transposed in every backward.
+  /// Source: disable_parameter_transpose_cache in NVIDIA's recipes of adapters (NeMo 8cfedd72,
+  /// scripts/performance/llm/mlperf_lora_llama2_70b.py; Megatron-Bridge 63b08b39,
+  /// scripts/performance/configs/llama/llama3_llm_finetune.py).
+  [[nodiscard]] double layer_weight() const {
+    if (!transposes_weights()) return precision.layer_weight;
+    const bool fp8_alone = precision.primary_weights || precision.layer_weight <= 0;
+    return fp8_alone ? 1 - frozen_weight() : std::min(precision.layer_weight, 1.0);
+  }
+  [[nodiscard]] bool transposes_weights() const {
+    return adapters && (precision.scaling == Fp8Scaling::delayed ||
+                        precision.scaling == Fp8Scaling::tensorwise);
+  }
   /// Mean length of the document that a token lies in.
   [[nodiscard]] double document_span() const {
     return documents ? span_of_document(*documents, sequence) : static_cast<double>(sequence);

@@ -19,9 +19,10 @@ ModuleSet<Module> modules_from(JsonReader& reader, std::string_view key) {
   ModuleSet<Module> modules;
   if (!reader.has(key)) return modules;
   const Json* list = reader.member(key);
-  const bool recomputed = std::is_same_v<Module, RecomputeModule>;
-  const std::string expected =
-      std::string("a list of modules that can be ") + (recomputed ? "recomputed" : "offloaded");
+  constexpr const char* kDone = std::is_same_v<Module, RecomputeModule> ? "recomputed"
+                                : std::is_same_v<Module, OffloadModule> ? "offloaded"
+                                                                        : "adapted";
+  const std::string expected = std::string("a list of modules that can be ") + kDone;
   if (list == nullptr || !list->is_array()) {
     reader.fail(key, "not a list", expected);
     return modules;
@@ -41,6 +42,7 @@ ModuleSet<Module> modules_from(JsonReader& reader, std::string_view key) {
 
 template Json modules_json(const RecomputeModules& modules);
 template Json modules_json(const OffloadModules& modules);
+template Json modules_json(const AdapterTargets& modules);
 template RecomputeModules modules_from(JsonReader& reader, std::string_view key);
 template OffloadModules modules_from(JsonReader& reader, std::string_view key);
 

@@ -38,6 +38,7 @@ Json job_json(const TrainingJob& job) {
   if (job.token_budget) out["token_budget"] = finite(*job.token_budget, "the token budget");
   if (job.expert_imbalance > 1) out["expert_imbalance"] = job.expert_imbalance;
   if (job.documents) out["document_lengths"] = job.documents->text;
+  if (job.adapters) out["lora"] = job.adapters->text();
   return out;
 }
 
@@ -68,6 +69,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   reader.ignore({"token_budget"});
   job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
   const std::string documents = reader.string_or("document_lengths", "");
+  const std::string adapters = reader.string_or("lora", "");
   if (const Status read = reader.finish(); !read) return read.error();
   Result<PrecisionRecipe> recipe = find_precision(precision);
   if (!recipe) {
@@ -81,6 +83,12 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
         parse_document_lengths(documents, reader.pointer_to("document_lengths"));
     if (!lengths) return lengths.error();
     job.documents = *lengths;
+  }
+  if (!adapters.empty()) {
+    const Result<Adapters> read =
+        parse_adapters(adapters, reader.pointer_to("lora"), AdapterTargets{});
+    if (!read) return read.error();
+    job.adapters = *read;
   }
   return job;
 }
@@ -282,8 +290,7 @@ std::string plan_file_to_json(const PlanFile& file) {
         {"fits_probability", probability_json(file.predicted)},
         {"memory", memory_json(file.predicted)},
         {"time", time_json(file.predicted)},
-        {"throughput", throughput_json(file.predicted, file.gpus, file.job.documents.has_value(),
-                                       file.model.sparse())}}},
+        {"throughput", throughput_json(file.predicted, file.gpus, file.job, file.model.sparse())}}},
       {"program", program_json(file.program)}};
   root["hashes"]["contents"] = hash_of_contents(root);
   return root.dump(2) + "\n";

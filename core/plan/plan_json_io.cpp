@@ -55,6 +55,7 @@ constexpr StageTimePart kStageTimeParts[] = {
     {"communication_wait_seconds", &StageTime::communication_wait},
     {"fill_drain_seconds", &StageTime::fill_drain},
     {"imbalance_seconds", &StageTime::imbalance},
+    {"stragglers_seconds", &StageTime::stragglers},
     {"optimizer_seconds", &StageTime::optimizer},
     {"host_seconds", &StageTime::host},
     {"data_seconds", &StageTime::data},
@@ -89,7 +90,7 @@ Status read_memory(const Json& object, const std::string& where, const std::stri
 }
 
 /// A file from before the bubble was divided has all of it where the schedule imposes it, and
-/// nothing of the stages.
+/// nothing of the stages. Stragglers were part of communication or imbalance before they had a key.
 Status read_time(const Json& object, const std::string& where, const std::string& pointer,
                  Prediction& costs) {
   JsonReader times(object, where, pointer);
@@ -98,6 +99,7 @@ Status read_time(const Json& object, const std::string& where, const std::string
     const bool idle =
         part.member == &CostBreakdown::fill_drain || part.member == &CostBreakdown::imbalance;
     if (idle && !divided) continue;
+    if (part.member == &CostBreakdown::stragglers && !times.has(key_of(part))) continue;
     part.of(costs.time) = Seconds{times.number(key_of(part), -kLargestNumber)};
   }
   if (divided)
@@ -120,6 +122,7 @@ Status read_time(const Json& object, const std::string& where, const std::string
     JsonReader stage((*stages)[i], where, pointer + "/stages/" + std::to_string(i));
     StageTime parts;
     for (const StageTimePart& part : kStageTimeParts) {
+      if (part.part == &StageTime::stragglers && !stage.has(part.key)) continue;
       parts.*part.part = Seconds{stage.number(part.key, -kLargestNumber)};
     }
     stage.ignore({"stage"});  // its place
@@ -317,14 +320,15 @@ Json probability_json(const Prediction& costs) {
              : Json(nullptr);
 }
 
-Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents, bool sparse) {
+Json throughput_json(const Prediction& costs, std::int64_t gpus, const TrainingJob& job,
+                     bool sparse) {
   const double tokens = finite(costs.tokens_per_second, "tokens per second");
   return Json{{"tokens_per_second", tokens},
               {"tokens_per_second_per_gpu", tokens / static_cast<double>(gpus)},
               {"model_tflops_per_gpu",
                finite(costs.model_flops_per_gpu.in(1_TFLOPS), "model FLOP/s per GPU")},
               {"mfu", finite(costs.mfu, "MFU")},
-              {"mfu_formula", mfu_formula(documents, sparse)}};
+              {"mfu_formula", mfu_formula(job, sparse)}};
 }
 
 Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,

@@ -14,8 +14,11 @@ namespace echelon {
 
 /// The formula behind every MFU we print (ModelSpec::flops_per_token): T the sequence, D the mean
 /// length of the document that a token lies in, where attention stays within documents; K the keys
-/// that a query of sparse attention attends to, whose indexer counts too.
-[[nodiscard]] constexpr std::string_view mfu_formula(bool documents, bool sparse) {
+/// that a query of sparse attention attends to, whose indexer counts too; A the parameters of
+/// adapters, where all others are frozen.
+[[nodiscard]] inline std::string_view mfu_formula(const TrainingJob& job, bool sparse) {
+  const bool documents = job.documents.has_value();
+  if (job.adapters) return documents ? "4N+6A+12LhD" : "4N+6A+12LhT";
   if (sparse) return "6N+12LhK+indexer";
   return documents ? "6N+12LhD" : "6N+12LhT";
 }
@@ -43,8 +46,8 @@ template <class Module>
 [[nodiscard]] Json time_json(const Prediction& costs);
 /// fits_probability; null where a limit on memory was given instead.
 [[nodiscard]] Json probability_json(const Prediction& costs);
-[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus, bool documents,
-                                   bool sparse);
+[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus,
+                                   const TrainingJob& job, bool sparse);
 
 [[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
                                                   const std::string& pointer);

@@ -31,7 +31,7 @@ Json costs_json(const Prediction& costs, int ranks) {
               {"fits", costs.fits},
               {"memory", memory_json(costs)},
               {"time", time_json(costs)},
-              {"throughput", throughput_json(costs, ranks, false, false)}};
+              {"throughput", throughput_json(costs, ranks, TrainingJob{}, false)}};
 }
 
 /// predicted / measured − 1 for every number; null if the measured value is 0.

@@ -156,9 +156,11 @@ double StageModel::logits_in_flight(const Stage& stage) const {
 }
 
 /// Buffers of ZeRO's gathers and reductions.
-Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const {
-  const double all = p.replicated + p.experts;
+Bytes StageModel::gather_buffers(const Stage& stage) const {
+  const Parameters p = trained(stage);
+  const double all = p.all();
   const double unit = largest_layer_;
+  const double reduced = freezes() ? std::min(all, unit) : unit;  // of a layer
   switch (plan_.zero) {
     case 1:
       if (!splits_states()) return Bytes{};
@@ -168,15 +170,15 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
       return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
     case 3: {
       if (cost_model_.framework().reduces_once(plan_)) {  // a layer's gradients on their way
-        return Bytes{all * recipe_.gathered_weight + unit * recipe_.reduced_gradient};
+        return Bytes{parameters(stage).all() * recipe_.gathered_weight +
+                     reduced * recipe_.reduced_gradient};
       }
       // Two gathered layers (running and prefetched), one layer's gradients before and during the
       // reduction, and the embedding and head, which stay gathered from forward to backward.
       double ends = first(stage) ? costs_.embedding_parameters : 0.0;
       if (last(stage)) ends += head_parameters(stage);
-      return Bytes{2 * unit * recipe_.gathered_weight +
-                   unit * (recipe_.gathered_weight + recipe_.reduced_gradient) +
-                   ends * recipe_.gathered_weight};
+      return Bytes{2 * unit * recipe_.gathered_weight + unit * recipe_.gathered_weight +
+                   reduced * recipe_.reduced_gradient + ends * recipe_.gathered_weight};
     }
     default: return Bytes{};
   }
@@ -209,11 +211,11 @@ Bytes StageModel::held(const Stage& stage) const {
 /// allocated peaks of SimuMax's eight shapes on B200 are 0.8 % off instead of 0.4 %.
 /// Source: order of a step in Megatron-LM core/pipeline_parallel/schedules.py and torchtitan's
 /// train.py. Checked by: tests/costmodel/memory/stage_memory_test.cpp.
-StageModel::Moving StageModel::largest_moment(const Stage& stage, const Parameters& p) const {
+StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
   const Framework& framework = cost_model_.framework();
-  const Bytes zero = gather_buffers(stage, p);
-  const Bytes buckets{std::min(p.replicated + p.experts, framework.bucket_buffers) *
-                      recipe_.reduced_gradient};
+  const Parameters p = trained(stage);
+  const Bytes zero = gather_buffers(stage);
+  const Bytes buckets{std::min(p.all(), framework.bucket_buffers) * recipe_.reduced_gradient};
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
   if (first(stage)) {
@@ -255,32 +257,38 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (cost_model_.framework().fixed_blocks) return block_memory(stage);
   const Parameters p = parameters(stage);
+  const Parameters t = trained(stage);
   MemoryBreakdown out;
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
-  out.weights = Bytes{owned(p, 3) * recipe_.weight};
+  const auto weights = [&](int from_zero) {
+    const double of_trained = owned(t, from_zero);
+    const double of_frozen = owned(p, from_zero) - of_trained;
+    return Bytes{of_trained * recipe_.weight + of_frozen * cost_model_.job().frozen_weight()};
+  };
+  out.weights = weights(3);
   // FSDP that does not reshard: wide shards, which are the master, next to narrow whole weights.
   if (plan_.zero == 2 && recipe_.gathered_weight < recipe_.weight) {
-    out.weights =
-        Bytes{owned(p, 2) * recipe_.weight + (p.replicated + p.experts) * recipe_.gathered_weight};
+    out.weights = weights(2) + Bytes{p.all() * recipe_.gathered_weight};
   }
   if (plan_.zero < 3) {
-    out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
+    const double adapters = freezes() ? t.all() : 0.0;  // which stay in 16 bits
+    out.weights += Bytes{(p.all() - p.ends - adapters) * cost_model_.job().layer_weight()};
   }
   const bool reduces =
       plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
-  out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
+  out.gradients = Bytes{owned(t, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
   // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
   // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.
   if (cost_model_.framework().reduces_once(plan_)) {
-    out.gradients += Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
+    out.gradients += Bytes{t.all() * recipe_.reduced_gradient};
   }
   out.optimizer =
-      Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
-  const Moving moving = largest_moment(stage, p);
+      Bytes{owned(t, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
+  const Moving moving = largest_moment(stage);
   out.activations = moving.activations;
   out.workspace = moving.workspace + c_.gemm_workspace + graphs(stage);
-  if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0) {
+  if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0 && !freezes()) {
     out.workspace += Bytes{2 * (stage.layers.moe > 0 ? moe_shapes_ : dense_shapes_)};
   }
   out.communication = moving.communication + nccl_;
@@ -294,7 +302,7 @@ Bytes StageModel::standing(const Stage& stage) const {
   const MemoryBreakdown all = memory(stage);
   const bool gathers = plan_.tp > 1 && plan_.sequence_parallel;
   Bytes sum = all.weights + all.gradients + all.optimizer + c_.gemm_workspace;
-  if (plan_.zero == 1) sum += gather_buffers(stage, parameters(stage));
+  if (plan_.zero == 1) sum += gather_buffers(stage);
   if (gathers) sum += cost_model_.framework().gather_buffers * plan_.tp * costs_.layer_input;
   return sum;
 }

@@ -24,7 +24,7 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework
                       ? job.precision.fp8_input
                       : activation_width(job.precision.compute),
           .w = statistics_width(job.precision.compute),
-          .imbalance = job.expert_imbalance,
+          .imbalance = std::min(job.expert_imbalance, static_cast<double>(sharding.ep)),
           .expert_rows = static_cast<double>(job.precision.expert_rows)};
 }
 

@@ -17,9 +17,9 @@ namespace echelon::operators {
 /// Shapes shared by all operators of one sharding.
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
-  double kept;         // bytes per element of a GEMM input that waits for its weight gradient
-  double w;            // … of statistics: maxima, sums of exponentials
-  double imbalance;    // rows of the fullest rank's experts over the mean
+  double kept;       // bytes per element of a GEMM input that waits for its weight gradient
+  double w;          // … of statistics: maxima, sums of exponentials
+  double imbalance;  // rows of the fullest rank's experts over the mean: at most all of its group's
   double expert_rows;  // unit that an expert's rows are padded to
 };
 
@@ -103,6 +103,12 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
 [[nodiscard]] inline double routed_rows(const MixtureOfExperts& moe, double tokens, int ep) {
   return ep * tokens * std::min(moe.experts_per_token, moe.experts / ep);
 }
+
+/// The same where no weight gets a gradient.
+[[nodiscard]] OperatorList frozen(const OperatorList& list);
+/// … with adapters on their targets (adapters.cpp).
+[[nodiscard]] OperatorList adapted(const OperatorList& list, const Adapters& adapters,
+                                   const Shapes& s, LayerSharding sharding);
 
 /// Activations that a layer saves and recomputes under the framework's selective recomputation, and
 /// results that it always recomputes (recompute.cpp).

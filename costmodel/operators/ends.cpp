@@ -22,6 +22,13 @@ OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
     list.push(elementwise("embedding_dropout", (2 * s.e + 1) * elements, (2 * s.e + 1) * elements,
                           elements));
   }
+  if (job.adapters) {  // nothing before the first adapter needs a gradient
+    for (Operator& op : list.edit()) {
+      op.backward_traffic = op.saved = Bytes{};
+      op.backward_kernels = 0;
+      op.backward_collective = CollectiveKind::none;
+    }
+  }
   return list;
 }
 
@@ -61,7 +68,7 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
     list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none,
                          3 * s.w * s.T, false));
   }
-  return list;
+  return job.adapters ? frozen(list) : list;
 }
 
 OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
@@ -76,7 +83,7 @@ OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job
   list.push(
       gemm("prediction_projection", s.T, s.h / sharding.tp, 2 * s.h, 2 * s.kept * s.Ts * s.h, s.e));
   push_row_exit(list, "prediction_reduce", s, sharding);
-  return list;
+  return job.adapters ? frozen(list) : list;
 }
 
 }  // namespace echelon

@@ -37,6 +37,7 @@ struct Operator {
   double span = 0;              ///< attention: keys one kernel sees
   bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
   bool has_weight = true;       ///< a GEMM whose factor is a parameter (scores have none)
+  bool weight_gradient = true;  ///< … whose backward makes a gradient of it (frozen ones: none)
   bool input_gradient = true;   ///< … whose backward makes a gradient of its input, too
   bool attention_core = false;  ///< scores to context
   bool routed = false;          ///< a kernel of the routed experts: works on tokens by expert
@@ -61,7 +62,7 @@ struct Operator {
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
 class OperatorList {
  public:
-  static constexpr std::size_t kCapacity = 56;
+  static constexpr std::size_t kCapacity = 72;
   void push(const Operator& op);
   [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
   [[nodiscard]] std::span<Operator> edit() { return {ops_.data(), count_}; }
@@ -89,6 +90,9 @@ class OperatorList {
 /// equation 21; Megatron-LM d98e8a64, core/transformer/multi_token_prediction.py.
 [[nodiscard]] OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
                                                 const Framework& framework, LayerSharding sharding);
+
+/// Parameters of a layer's adapters on one tensor-parallel rank; none: it has no adapters.
+[[nodiscard]] double adapter_parameters_per_rank(const OperatorList& layer);
 
 /// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);

@@ -108,7 +108,8 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   spec.reduce_every_microbatch = plan.zero >= 2 && !cost_model.framework().reduces_once(plan);
   spec.gather_slots = plan.zero == 3 && shards(plan) ? kGatherSlots : 0;
   spec.gather_updated = plan.zero < 3 && shards(plan);
-  spec.tied_embedding = cost_model.model().tied_embeddings && placement_of(plan).last_rank() > 0;
+  spec.tied_embedding = cost_model.model().tied_embeddings && placement_of(plan).last_rank() > 0 &&
+                        !cost_model.job().adapters;
   spec.clip = true;
   spec.batch_bytes =
       rounded_up(Bytes{kBytesPerPosition * plan.microbatch * cost_model.job().sequence / plan.cp});

@@ -12,7 +12,7 @@ namespace echelon {
 ///   g, w        bytes of a gradient as the backward produces it, and of the accumulator
 ///
 /// A product whose input takes no gradient makes that of the weights alone; it casts the result's
-/// gradient all the same.
+/// gradient all the same. Frozen weights get none; those in fp8 may be transposed for the input's.
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h; DeepSpeed edaa7221,
 /// deepspeed/runtime/bf16_optimizer.py, update_hp_grads; nanotron
 /// src/nanotron/optim/gradient_accumulator.py. Assumes that nothing runs next to that kernel.
@@ -24,6 +24,12 @@ BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
   Seconds input = c.cast(op, op.groups * op.m * op.n);
   if (op.input_gradient) {
     input += gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups);
+  }
+  if (!op.weight_gradient) {
+    if (c.job.transposes_weights() && c.in_fp8(op)) {
+      input += elementwise_time(Bytes{2 * weights}, 1, c.rates);
+    }
+    return {input, Seconds{}};
   }
   const auto weight = [&](Bytes accumulated) {
     return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);

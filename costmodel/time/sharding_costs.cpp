@@ -205,6 +205,19 @@ std::vector<OffloadableTensor> offloadable_of(const OperatorList& list) {
   return out;
 }
 
+/// Launches of a layer with adapters, in units of those of the layer by itself: counted by kernels,
+/// of which a frozen product has one less.
+double launched(const OperatorList& list) {
+  double own = 0;
+  double all = 0;
+  for (const Operator& op : list.view()) {
+    const double kernels = op.forward_kernels + op.backward_kernels;
+    all += kernels;
+    if (!op.name.starts_with("adapter_")) own += kernels + (op.weight_gradient ? 0 : 1);
+  }
+  return own > 0 ? all / own : 1;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                        LayerSharding sharding, LayerKind kind, TokenMixer mixer) {
   const OperatorList list =
@@ -226,7 +239,8 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
       static_cast<double>(sharding.microbatch) * context.job.sequence / sharding.cp;
   const double width = activation_width(context.job.precision.compute);
   const auto modules = modules_of(list, sums);
-  const double parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer);
+  const double adapters = adapter_parameters_per_rank(list);
+  const double parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer) + adapters;
   const double experts = has_experts ? expert_parameters_per_rank(model, sharding) : 0.0;
   LayerCosts::OfMixer own{
       .saved = list.saved(Recompute::none),
@@ -255,7 +269,8 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
                                 : 0.0},
           .parameters = parameters,
           .experts = experts,
-          .launches = model.mlp_only_layers > 0 ? 0.5 : 1.0,
+          .adapters = adapters,
+          .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list),
           .with_experts = has_experts ? 1.0 : 0.0};
 }
 
@@ -287,8 +302,8 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
   }
   mean.of_mixers.insert(mean.of_mixers.end(), of.of_mixers.begin(), of.of_mixers.end());
   mean.transient = std::max(mean.transient, of.transient);
-  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::launches,
-                           &LayerCosts::with_experts}) {
+  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::adapters,
+                           &LayerCosts::launches, &LayerCosts::with_experts}) {
     add(count);
   }
 }
@@ -348,6 +363,7 @@ void add_prediction_modules(const ModelSpec& model, const OperatorContext& c,
   costs.head_parameters += own;
   costs.head_parameters_last += own;
   costs.head_experts = modules * layer.experts;
+  costs.head_adapters = modules * layer.adapters;
 }
 
 /// The first products and the first gather of the head, once more.

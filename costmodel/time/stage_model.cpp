@@ -58,7 +58,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
     expert_shard_links_ = cost_model.data_links(with_copies(experts.part(of_copy), plan));
     expert_replicas_ = cost_model.data_links(experts.across(of_copy));
   }
-  if (plan.pp > 1 && cost_model.model().tied_embeddings && placement_.last_rank() > 0) {
+  if (plan.pp > 1 && cost_model.model().tied_embeddings && placement_.last_rank() > 0 &&
+      !freezes()) {
     // First and last stage: a group of two across the pipeline.
     GroupLinks ends = cost_model.links(grid.group(Axis::pp));
     ends.ranks = 2;
@@ -165,6 +166,15 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
   return p;
 }
 
+StageModel::Parameters StageModel::trained(const Stage& stage) const {
+  if (!freezes()) return parameters(stage);
+  Parameters p;
+  p.replicated =
+      stage.layers.dense * costs_.dense.adapters + stage.layers.moe * costs_.moe.adapters;
+  if (last(stage)) p.replicated += costs_.head_adapters;
+  return p;
+}
+
 /// Parameters whose state a rank keeps when ZeRO shards it from stage `from_zero` on.
 double StageModel::owned(const Parameters& p, int from_zero) const {
   if (plan_.zero < from_zero) return p.replicated + p.experts;
@@ -178,20 +188,24 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 /// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || !splits_states()) return {};
-  const auto both = [&](double width, auto collective) {
-    Seconds time = collective(Bytes{layer.parameters * width}, shard_);
-    if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
+  const auto both = [&](double parameters, double experts, double width, auto collective) {
+    Seconds time = collective(Bytes{parameters * width}, shard_);
+    if (experts > 0) time += collective(Bytes{experts * width}, expert_shard_links_);
     return time;
   };
+  const double trained = freezes() ? layer.adapters : layer.parameters;
+  const double trained_experts = freezes() ? 0.0 : layer.experts;
   const bool once = cost_model_.framework().reduces_once(plan_);
-  Seconds backward = once ? Seconds{} : both(recipe_.reduced_gradient, reduce_scatter);
+  Seconds backward =
+      once ? Seconds{} : both(trained, trained_experts, recipe_.reduced_gradient, reduce_scatter);
   if (replicas_.ranks > 1 && !once) {
-    backward += all_reduce(Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group},
-                           replicas_);
+    backward +=
+        all_reduce(Bytes{trained * recipe_.reduced_gradient / plan_.shard_group}, replicas_);
   }
   LayerTraffic traffic;
   if (plan_.zero == 3) {
-    const Seconds gather = both(recipe_.gathered_weight, all_gather);
+    const Seconds gather =
+        both(layer.parameters, layer.experts, recipe_.gathered_weight, all_gather);
     if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }
@@ -345,7 +359,7 @@ StageTimes StageModel::times(const Stage& stage) const {
 /// Source: SimuMax (explicit passes); Megatron-Core DistributedOptimizer and its CPU offload. Plus
 /// one all-reduce of the norm over all ranks.
 Seconds StageModel::optimizer(const Stage& stage) const {
-  const Parameters p = parameters(stage);
+  const Parameters p = trained(stage);
   const double shard = owned(p, 1);
   const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
   const double states = 2 * recipe_.master + 2 * recipe_.moments;
@@ -364,7 +378,7 @@ Seconds StageModel::optimizer(const Stage& stage) const {
 /// P/s·g of the bytes above. Offloaded gradients have their norm taken with the update.
 Seconds StageModel::norm(const Stage& stage) const {
   const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
-  const Bytes read{owned(parameters(stage), 1) * gradient};
+  const Bytes read{owned(trained(stage), 1) * gradient};
   return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
 }
 

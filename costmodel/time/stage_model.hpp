@@ -72,6 +72,7 @@ class StageModel : public PipelineModel {
     double replicated = 0;  ///< over the data-parallel group: everything but routed experts
     double experts = 0;     ///< over the expert data-parallel group
     double ends = 0;        ///< of the replicated ones: embedding and head
+    [[nodiscard]] double all() const { return replicated + experts; }
   };
   /// What a stage needs besides its states, at one moment of the step.
   struct Moving {
@@ -103,6 +104,9 @@ class StageModel : public PipelineModel {
                   const RecomputedPart& part, const HostCopies& copies, int LayerCounts::*kind,
                   Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
+  /// Those of them that have gradients and states: all, or those of adapters.
+  [[nodiscard]] Parameters trained(const Stage& stage) const;
+  [[nodiscard]] bool freezes() const { return cost_model_.job().adapters.has_value(); }
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   /// Whether the head's backward computes again what its forward did not keep.
   [[nodiscard]] bool repeats_head() const;
@@ -117,8 +121,8 @@ class StageModel : public PipelineModel {
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
   [[nodiscard]] double dualpipe_in_flight(const Stage& stage, int chunk) const;
   [[nodiscard]] double logits_in_flight(const Stage& stage) const;
-  [[nodiscard]] Moving largest_moment(const Stage& stage, const Parameters& p) const;
-  [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] Moving largest_moment(const Stage& stage) const;
+  [[nodiscard]] Bytes gather_buffers(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;
   [[nodiscard]] std::optional<PipelineShape> followed_shape() const;

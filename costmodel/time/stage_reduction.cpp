@@ -19,8 +19,10 @@ double StageModel::buckets(const Stage& stage, double parameters) const {
   if (plan_.bucket) {
     const double layers = stage.layers.total();
     if (layers < 1) return plan_.vpp;
-    const double all = stage.layers.dense * costs_.dense.parameters +
-                       stage.layers.moe * (costs_.moe.parameters + costs_.moe.experts);
+    const auto of = [&](const LayerCosts& each) {
+      return freezes() ? each.adapters : each.parameters + each.experts;
+    };
+    const double all = stage.layers.dense * of(costs_.dense) + stage.layers.moe * of(costs_.moe);
     const Bytes layer{all / layers * recipe_.reduced_gradient};
     const double held = std::max(1.0, std::floor(*plan_.bucket / layer));
     const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
@@ -60,15 +62,16 @@ Seconds StageModel::reduce(const Stage& stage, const Parameters& p) const {
 }
 
 StageTraffic StageModel::traffic(const Stage& stage) const {
-  const Parameters p = parameters(stage);
+  const Parameters reduced = trained(stage);
+  const Parameters p = plan_.zero == 3 ? parameters(stage) : reduced;
   StageTraffic out;
-  out.gradients = Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
-  out.parameters = Bytes{(p.replicated + p.experts) * recipe_.gathered_weight};
+  out.gradients = Bytes{reduced.all() * recipe_.reduced_gradient};
+  out.parameters = Bytes{p.all() * recipe_.gathered_weight};
   out.saved = kept_by_layers(stage);
   if (first(stage)) out.saved += costs_.embedding_saved;
   if (last(stage)) out.saved += costs_.head_saved;
-  out.buckets = buckets(stage, p.replicated + p.experts);
-  out.reduce = reduce(stage, p);
+  out.buckets = buckets(stage, reduced.all());
+  out.reduce = reduce(stage, reduced);
   out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
   if (p.experts > 0) {
     out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
@@ -85,15 +88,16 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 /// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md). Checked by:
 /// tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
-  const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
+  const bool holds_tied =
+      !freezes() && cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
   if (plan_.zero >= 2 && !cost_model_.framework().reduces_once(plan_)) return tied;
-  const Parameters p = parameters(stage);
+  const Parameters p = trained(stage);
   const Seconds comm = reduce(stage, p);
   const double after = plan_.schedule == ScheduleKind::interleaved ? plan_.group_size() : 0;
   const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * after);
   const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
-  const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
+  const Seconds last_bucket = comm / buckets(stage, p.all());
   const bool waits = cost_model_.framework().reduces_in_ddp && shard_.ranks > 1;
   const Seconds late = waits ? shard_.ranks * c_.dp_rank_latency : Seconds{};
   return tied + late +
@@ -110,7 +114,7 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
 /// tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
   if (plan_.zero == 0 || !splits_states()) return Seconds{};
-  const Parameters p = parameters(stage);
+  const Parameters p = plan_.zero == 3 ? parameters(stage) : trained(stage);
   if (plan_.zero == 3) {  // the first unit has nothing to overlap with
     const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
     const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -

@@ -137,14 +137,6 @@ CostBreakdown stage_parts(const StageModel& model, const StagePrice& price, cons
   return parts;
 }
 
-/// Whom a step waits for that waits for the slowest of many nodes: those it reduces gradients with,
-/// else other stages, else those it shares its layers with.
-Seconds& straggling(const ParallelPlan& plan, CostBreakdown& parts) {
-  if (plan.dp > 1) return parts.exposed[Axis::dp];
-  if (plan.pp > 1) return parts.imbalance;
-  return parts.exposed[plan.cp > 1 ? Axis::cp : Axis::tp];
-}
-
 }  // namespace
 
 /// Ranks that share fewer cores take turns, and one that waits lends its core to others; while a
@@ -201,11 +193,8 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
 
   // Step 3: the wait for the slowest of many nodes.
   const Seconds wait = model.straggler_share() * out.parts.total();
-  Seconds& waits = straggling(plan, out.parts);
-  waits += wait;
-  for (StageTime& stage : out.stages) {
-    (&waits == &out.parts.imbalance ? stage.imbalance : stage.communication_wait) += wait;
-  }
+  out.parts.stragglers = wait;
+  for (StageTime& stage : out.stages) stage.stragglers = wait;
   out.pipeline = {.sum = all.sum,
                   .slowest = all.slowest,
                   .taken = pipeline.value_or(closed_form),

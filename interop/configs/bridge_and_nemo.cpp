@@ -16,6 +16,7 @@ struct Sections {
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
   std::string_view tp_overlap, rank_order;
   std::string_view cp_comm{};                      ///< "": it has none
+  std::string_view rank{}, targets{};              ///< of adapters; "": in the recipe
   std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
 };
 
@@ -55,12 +56,38 @@ ConfigRow on_off(ConfigField field, std::string_view key, std::string_view absen
   return row;
 }
 
+/// Adapters are those of a recipe of peft, whose own rank and targets these replace.
+void write_adapters(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.adapters == "none") return;
+  const std::size_t colon = config.adapters.find(':');
+  out.set(row.keys[0], scalar(config.adapters.substr(0, colon)));
+  out.set(row.keys[1], scalar("[" + config.adapters.substr(colon + 1) + "]"));
+}
+
+MaybeValue read_adapters(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* rank = reading.find(row.keys[0]);
+  const ConfigEntry* targets = reading.find(row.keys[1]);
+  if (rank == nullptr && targets == nullptr) {
+    return std::optional(ReadValue{"none", Origin::assumed, "a recipe that trains all parameters"});
+  }
+  const auto of = [](const ConfigEntry* entry) {
+    return entry == nullptr ? std::string() : std::string(entry->value.first().text);
+  };
+  std::string names = of(targets);
+  std::erase_if(names, [](char c) { return c == '[' || c == ']' || c == ' '; });
+  const ConfigEntry& stated = rank != nullptr ? *rank : *targets;
+  return std::optional(ReadValue{of(rank) + ":" + names, Origin::found, reading.place(stated)});
+}
+
 std::vector<ConfigRow> plan_rows(const Sections& s) {
   std::vector<ConfigRow> rows = {
       plain(&RunConfig::sequence, {s.seq}),
       fixed(&RunConfig::framework, "megatron-core"),
       fixed(&RunConfig::flash_attention, "true"),
       fixed(&RunConfig::packed_documents, "false"),
+      s.rank.empty()
+          ? fixed(&RunConfig::adapters, "none")
+          : computed(&RunConfig::adapters, {s.rank, s.targets}, write_adapters, read_adapters),
       plain(plan_part<&P::tp>, {s.tp}, "1"),
       plain(plan_part<&P::cp>, {s.cp}, "1"),
       plain(plan_part<&P::pp>, {s.pp}, "1"),
@@ -197,12 +224,16 @@ ConfigFormat megatron_bridge_format() {
                                        .tp_overlap = "comm_overlap.tp_comm_overlap",
                                        .rank_order = "dist.use_tp_pp_dp_mapping",
                                        .cp_comm = "model.cp_comm_type",
+                                       .rank = "peft.dim",
+                                       .targets = "peft.target_modules",
                                        .zero_default = "1",
                                        .overlap_default = "true"})));
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
                     {"optimizer.lr", "learning rate"}};
+  format.key_notes = {
+      {"peft.dim", "the recipe has to be one of peft, for example llama3_8b_peft_config"}};
   format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
   add_rows(format, expert_rows({.modules = "model.recompute_modules",
                                 .moe_recompute = "",

@@ -147,6 +147,8 @@ ConfigFormat deepspeed_format() {
                          "max_seq_length", "block_size"}),
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::packed_documents, "false"),
+              elsewhere(&RunConfig::adapters,
+                        "get_peft_model of PEFT, whose r and target_modules these are"),
               choice(&RunConfig::precision,
                      {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
                       {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},

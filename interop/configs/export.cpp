@@ -111,7 +111,7 @@ std::string of_nearest(const ConfigFormat& format, const ConfigField& field,
 
 /// What was written, as the target reads it.
 std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& config,
-                                  const ConfigDocument& document) {
+                                  const ConfigDocument& document, ParallelPlan& as_read) {
   GivenRun given;
   given.gpus = config.gpus;
   given.own_code = &config;
@@ -125,6 +125,7 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   Result<ConfigReading> read = read_rows(format, document, given);
   std::vector<Inexpressible> lost;
   if (!read) return {{plan_part<&ParallelPlan::layers_per_stage>, "", read.error().message()}};
+  as_read = read->config.plan;
   for (const ConfigField& field : compared_fields(format, config)) {
     if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
     const ConfigRow* row = row_of(format, field);
@@ -196,6 +197,7 @@ bool has_effect(const ConfigField& field, const RunConfig& config) {
   const ModelSpec& model = config.model;
   if (field == plan_part<&ParallelPlan::cp_comm>) return config.plan.cp > 1;
   if (field == plan_part<&ParallelPlan::overlap_tp>) return config.plan.tp > 1;
+  if (field == ConfigField{&RunConfig::adapters}) return config.adapters != "none";
   if (field == ConfigField{&ModelSpec::max_positions}) {
     return model.position == PositionEmbedding::learned;
   }
@@ -218,12 +220,12 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
     write_row(row, config, document);
     add_differences(row, config, out);
     mark_unnamed_model(row, config, format, document, out.notes);
-    if (!row.elsewhere.empty()) {
+    if (!row.elsewhere.empty() && has_effect(row.field, config)) {
       out.notes.push_back(fmt::format("{} = {}: {}", label_of(row.field),
                                       text_of(row.field, config), row.elsewhere));
     }
   }
-  out.lost = losses(format, config, document);
+  out.lost = losses(format, config, document, out.as_read);
   for (const KeyNote& each : format.key_notes) {
     if (document.find(each.key) != nullptr) out.notes.emplace_back(each.note);
   }

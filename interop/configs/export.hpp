@@ -25,6 +25,7 @@ struct ExportedConfig {
   std::vector<std::string> notes;  ///< what the user fills in, what is set in code, what it needs
   std::string environment;         ///< lines of a script, in front of the program
   std::vector<Inexpressible> lost;
+  ParallelPlan as_read{};  ///< the plan that the file states, as the format reads it
 };
 
 /// Writes the run, reads what was written, and lists the fields that came back differently: so the

@@ -16,6 +16,8 @@ std::vector<ConfigRow> without_model_parallelism() {
   return {
       fixed(&RunConfig::flash_attention, "true"),
       fixed(&RunConfig::packed_documents, "false"),
+      elsewhere(&RunConfig::adapters,
+                "get_peft_model of PEFT, whose r and target_modules these are"),
       fixed(plan_part<&P::pp>, "1"),
       fixed(plan_part<&P::vpp>, "1"),
       fixed(plan_part<&P::ep>, "1"),

@@ -61,7 +61,7 @@ const std::vector<UnreadFile>& unread_files() {
        {"finetuning_type"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
        "--seq (cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and "
-       "--recompute full unless it has disable_gradient_checkpointing; LoRA is not priced"},
+       "--recompute full unless it has disable_gradient_checkpointing; adapters are --lora RANK"},
       {"a configuration of GPT-NeoX",
        {"pipe_parallel_size", "model_parallel_size"},
        "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
@@ -74,7 +74,7 @@ const std::vector<UnreadFile>& unread_files() {
        {"base_model", "micro_batch_size"},
        "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
        "--seq (sequence_len), --microbatch (micro_batch_size), --global-batch, and --recompute "
-       "full where it has gradient_checkpointing; LoRA is not priced"},
+       "full where it has gradient_checkpointing; adapters are --lora RANK"},
   };
   return kFiles;
 }

@@ -94,9 +94,9 @@ std::string job_set(const RunConfig& config, const Body& body) {
       "        backoffLimit: 0\n        template:\n          spec:\n"
       "            restartPolicy: Never\n            containers:\n            - name: train\n"
       "              image: FILL_IN\n              resources:\n                limits:\n"
-      "                  nvidia.com/gpu: {1}\n              command: [bash, -c]\n"
+      "                  {3}: {1}\n              command: [bash, -c]\n"
       "              args:\n              - |\n{2}",
-      size.nodes, size.per_node, indented(script, 16));
+      size.nodes, size.per_node, indented(script, 16), config.gpu_resource);
 }
 
 }  // namespace
@@ -164,8 +164,8 @@ std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
       "            - mpirun -np {1} {2}"
       "    Worker:\n      replicas: {3}\n      template:\n        spec:\n          containers:\n"
       "          - name: worker\n            image: FILL_IN\n            resources:\n"
-      "              limits:\n                nvidia.com/gpu: {0}\n",
-      size.per_node, config.gpus, command, size.nodes);
+      "              limits:\n                {4}: {0}\n",
+      size.per_node, config.gpus, command, size.nodes, config.gpu_resource);
 }
 
 }  // namespace echelon

@@ -189,6 +189,7 @@ std::vector<ConfigRow> job_rows() {
                {{"dataloader-inter-document-masking", "true"},
                 {"no-create-attention-mask-in-dataloader", "true", false, true}}},
               {"false", {}}}),
+      fixed(&RunConfig::adapters, "none"),
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
                 "sbatch.ntasks-per-node", "sbatch.nodes", "sbatch.gres", "sbatch.nodes"},

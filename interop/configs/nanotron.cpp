@@ -96,6 +96,7 @@ ConfigFormat nanotron_format() {
                         {"optimizer.optimizer_factory.torch_adam_is_fused", "true", false, true}}},
                       {"nanotron", {}}}),
               fixed(&RunConfig::flash_attention, "true"),
+              fixed(&RunConfig::adapters, "none"),
               choice(&RunConfig::packed_documents,
                      {{"true", {{"model.model_config._use_doc_masking", "true"}}},
                       {"false", {{"model.model_config._use_doc_masking", "false"}}},

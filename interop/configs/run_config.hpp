@@ -25,8 +25,10 @@ struct RunConfig {
   std::string precision{};        ///< name of a recipe (core/plan/job.hpp)
   bool flash_attention = true;
   bool packed_documents = false;  ///< attention stays within the documents of a sequence
+  std::string adapters{"none"};   ///< Adapters::text() of those that alone are trained
   int gpus = 0;
   int gpus_per_node = 0;
+  std::string gpu_resource{"nvidia.com/gpu"};  ///< as Kubernetes counts them
   ParallelPlan plan{};
 };
 

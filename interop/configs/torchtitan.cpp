@@ -109,6 +109,7 @@ ConfigFormat torchtitan_format() {
                       {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::packed_documents, "false"),
+              fixed(&RunConfig::adapters, "none"),
           },
       .fill_in = {{"model.hf_assets_path", "path of the tokenizer"},
                   {"training.dataset", "data set"},

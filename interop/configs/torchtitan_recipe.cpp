@@ -103,6 +103,7 @@ std::vector<ConfigRow> recipe_job_rows() {
               {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
       fixed(&RunConfig::flash_attention, "true"),
       fixed(&RunConfig::packed_documents, "false"),
+      fixed(&RunConfig::adapters, "none"),
   };
 }
 

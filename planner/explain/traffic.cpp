@@ -53,12 +53,15 @@ class LongestStage {
   /// dp: everything but the routed experts.
   [[nodiscard]] std::vector<Traffic> of_data() const {
     const ShardingCosts costs = sharding_costs();
-    return of_parameters(layers_ * costs.of(kind_).parameters + costs.embedding_parameters);
+    const double adapters = layers_ * costs.of(kind_).adapters;
+    const double all = layers_ * costs.of(kind_).parameters + costs.embedding_parameters;
+    return of_parameters(all, request_.job.adapters ? adapters : all);
   }
 
   /// expert_dp: the routed experts.
   [[nodiscard]] std::vector<Traffic> of_experts() const {
-    return of_parameters(moe_layers() * sharding_costs().moe.experts);
+    const double all = moe_layers() * sharding_costs().moe.experts;
+    return of_parameters(all, request_.job.adapters ? 0.0 : all);
   }
 
   [[nodiscard]] std::vector<Traffic> of_pipeline() const {
@@ -74,10 +77,10 @@ class LongestStage {
     return layers_ * (static_cast<double>(request_.model.moe_layers()) / request_.model.layers);
   }
 
-  [[nodiscard]] std::vector<Traffic> of_parameters(double parameters) const {
+  [[nodiscard]] std::vector<Traffic> of_parameters(double parameters, double trained) const {
     const PrecisionRecipe& recipe = request_.job.precision;
-    const Bytes gradients{parameters * recipe.reduced_gradient};
-    const Bytes weights{parameters * recipe.gathered_weight};
+    const Bytes gradients{trained * recipe.reduced_gradient};
+    const Bytes weights{(plan_.zero == 3 ? parameters : trained) * recipe.gathered_weight};
     if (plan_.zero == 0) return {{CollectiveKind::all_reduce, 1, gradients}};
     const double reductions = plan_.zero >= 2 ? microbatches_ : 1;
     const double gathers = plan_.zero == 3 ? 2 * microbatches_ : 1;
@@ -100,8 +103,12 @@ class LongestStage {
 
 }  // namespace
 
+RankGroup traffic_group(const ProcessGrid& grid, Axis axis) {
+  return axis == Axis::dp ? grid.data_group() : grid.group(axis);
+}
+
 std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan, Axis axis) {
-  if (ProcessGrid(plan).degree(axis) == 1) return {};
+  if (traffic_group(ProcessGrid(plan), axis).ranks == 1) return {};
   const LongestStage stage(request, plan);
   const bool experts = request.model.moe.experts > 0;
   switch (axis) {
@@ -122,7 +129,7 @@ std::vector<LinkLoad> link_loads(const PlanRequest& request, const ParallelPlan&
   for (const Axis axis : kAxes) {
     const std::vector<Traffic> traffic = traffic_of(request, plan, axis);
     if (traffic.empty()) continue;
-    const GroupNetwork net = request.cluster.group(grid.group(axis));
+    const GroupNetwork net = request.cluster.group(traffic_group(grid, axis));
     const double n = net.ranks;
     const double members = net.ranks_per_domain;
     const double groups = net.sharing_groups;

@@ -15,10 +15,14 @@ struct Traffic {
   double times = 0;
   Bytes payload;
 };
+/// The ranks that an axis's collectives run over: of dp those of cp as well, which hold the same
+/// weights.
+[[nodiscard]] RankGroup traffic_group(const ProcessGrid& grid, Axis axis);
+
 /// On the longest stage, forward and backward of every layer and microbatch; a recomputed forward's
 /// again. dp, and expert_dp for the routed experts: ZeRO 0 all-reduces once per step, 1 reduces and
 /// gathers once, 2 reduces and 3 also gathers twice in every microbatch. pp: one message in each
-/// direction per microbatch and chunk. Empty for an axis of degree 1, and for ep, etp and expert_dp
+/// direction per microbatch and chunk. Empty for a group of one rank, and for ep, etp and expert_dp
 /// of a model without experts.
 [[nodiscard]] std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan,
                                               Axis axis);

@@ -621,6 +621,10 @@ Found check_host_memory(const ModelSpec& model, const ClusterTopology& cluster,
   const Bytes all = Bytes{static_cast<double>(model.parameters()) * replicas * kOffloaded} /
                     std::max(1, cluster.nodes());
   const Bytes memory = cluster.node().cpu_memory;
+  if (memory <= Bytes{}) {
+    return Rejection{contradictory,
+                     "offloaded states on nodes whose description does not say their cpu_memory"};
+  }
   if (p.offload_optimizer * all <= memory) return {};
   const double most = std::floor(100 * (memory / all)) / 100;
   return Rejection{
@@ -728,6 +732,33 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 }
 
 }  // namespace
+
+AdapterTargets usual_targets(const ModelSpec& model) {
+  using enum AdapterTarget;
+  if (model.moe.experts > 0) return {linear_qkv, linear_proj};
+  return {linear_qkv, linear_proj, linear_fc1, linear_fc2};
+}
+
+std::optional<Rejection> check_adapters(const ModelSpec& model, const Adapters& adapters,
+                                        const Framework& framework) {
+  using enum AdapterTarget;
+  if (framework.trains_adapters.empty()) {
+    return lacks_of(framework, "training of adapters (LoRA): it trains all parameters");
+  }
+  const auto unpriced = [](std::string_view what) {
+    return Rejection{no_price, fmt::format("adapters on {}", what)};
+  };
+  if (model.layers_with(TokenMixer::attention) != model.layers) {
+    return unpriced("layers without attention");
+  }
+  if (model.latent() && adapters.targets.intersects({linear_qkv, linear_proj})) {
+    return unpriced("latent attention (MLA)");
+  }
+  if (model.moe.experts > 0 && adapters.targets.intersects({linear_fc1, linear_fc2})) {
+    return unpriced("experts (linear_fc1, linear_fc2)");
+  }
+  return {};
+}
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
 /// of latent attention and of grouped experts need them.
@@ -880,6 +911,9 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
                                        const ClusterTopology& cluster, const Framework& framework,
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
+  if (job.adapters) {
+    if (Found found = check_adapters(model, *job.adapters, framework)) return found;
+  }
   if (Found found = check_sparse(model, job, cluster, framework, plan)) return found;
   if (Found found = check_modules_of_others(model, framework, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
@@ -890,6 +924,12 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
                                         const Framework& framework, const ParallelPlan& plan) {
+  if (job.adapters && plan.schedule == ScheduleKind::zero_bubble_h1) {
+    return Rejection{
+        contradictory,
+        "a zero-bubble schedule with adapters: frozen weights have no gradients to put "
+        "off"};
+  }
   if (Found found = check_pipeline(model, job, framework, plan)) return found;
   if (Found found = check_order(framework, plan)) return found;
   if (Found found = check_dealt_layers(model, framework, plan)) return found;

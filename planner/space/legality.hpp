@@ -53,6 +53,15 @@ struct Rejection {
                                                      const Framework& framework,
                                                      const ParallelPlan& plan);
 
+/// Targets of adapters where none are named: all; of models with experts the first two, whose
+/// products are those of every token.
+[[nodiscard]] AdapterTargets usual_targets(const ModelSpec& model);
+
+/// Why these adapters are not trained, or have no price, whatever the plan is.
+[[nodiscard]] std::optional<Rejection> check_adapters(const ModelSpec& model,
+                                                      const Adapters& adapters,
+                                                      const Framework& framework);
+
 /// The first rule a plan breaks, or nothing. Does not look at memory.
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,

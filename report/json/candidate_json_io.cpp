@@ -75,27 +75,27 @@ Json candidate_json(const PlanFile& file, const Economics& money, const Score& s
   for (const FeaturePrice& each : kFeaturePrices) {
     if (score.unusual.has(each.feature)) unusual.push_back(each.name);
   }
-  return Json{{"schema", kReportSchema},
-              {"kind", name_of(file.predicted.evidence)},
-              {"framework", file.framework},
-              {"calibration", file.calibration},
-              {"model", file.model.name},
-              {"cluster", file.cluster},
-              {"gpus", file.gpus},
-              {"seq", file.job.sequence},
-              {"global_batch", file.job.global_batch},
-              {"precision", file.job.precision.name},
-              {"plan", plan_json(file.plan, file.job.global_batch)},
-              {"fits", file.predicted.fits},
-              {"fits_probability", probability_json(file.predicted)},
-              {"expected_seconds", finite(expected.in(kSecond), "the expected step")},
-              {"simulated", simulated},
-              {"unusual", std::move(unusual)},
-              {"memory", memory_json(file.predicted)},
-              {"time", time_json(file.predicted)},
-              {"throughput", throughput_json(file.predicted, file.gpus,
-                                             file.job.documents.has_value(), file.model.sparse())},
-              {"economics", economics_json(money)}};
+  return Json{
+      {"schema", kReportSchema},
+      {"kind", name_of(file.predicted.evidence)},
+      {"framework", file.framework},
+      {"calibration", file.calibration},
+      {"model", file.model.name},
+      {"cluster", file.cluster},
+      {"gpus", file.gpus},
+      {"seq", file.job.sequence},
+      {"global_batch", file.job.global_batch},
+      {"precision", file.job.precision.name},
+      {"plan", plan_json(file.plan, file.job.global_batch)},
+      {"fits", file.predicted.fits},
+      {"fits_probability", probability_json(file.predicted)},
+      {"expected_seconds", finite(expected.in(kSecond), "the expected step")},
+      {"simulated", simulated},
+      {"unusual", std::move(unusual)},
+      {"memory", memory_json(file.predicted)},
+      {"time", time_json(file.predicted)},
+      {"throughput", throughput_json(file.predicted, file.gpus, file.job, file.model.sparse())},
+      {"economics", economics_json(money)}};
 }
 
 Json documents_json(const TrainingJob& job) {
@@ -105,12 +105,19 @@ Json documents_json(const TrainingJob& job) {
               {"attention_left", span / job.sequence}};
 }
 
+Json adapters_json(const ModelSpec& model, const Adapters& adapters) {
+  return Json{{"rank", adapters.rank},
+              {"targets", modules_json(adapters.targets)},
+              {"trained_parameters", adapter_parameters(model, adapters)}};
+}
+
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
   Json out = candidate_json(plan_file_of(request, candidate, provenance),
                             economics_of(request, candidate.prediction.time), candidate.score,
                             candidate.simulated);
   if (request.job.documents) out["document_lengths"] = documents_json(request.job);
+  if (request.job.adapters) out["lora"] = adapters_json(request.model, *request.job.adapters);
   out["time"]["data_load_seconds"] =
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   Json list = Json::array();

@@ -211,7 +211,7 @@ std::string time_by_stage(const Prediction& costs, bool in_seconds, const TextSt
     const StageTime& stage = costs.stage_times[ranges[i].first];
     table.add({stage_name(ranges[i]), shown(stage.compute + stage.recompute),
                shown(stage.communication_wait), shown(stage.fill_drain), shown(stage.imbalance),
-               shown(stage.optimizer + stage.host + stage.data),
+               shown(stage.stragglers + stage.optimizer + stage.host + stage.data),
                percent(stage.idle() / stage.total())});
   }
   std::string out = heading(fmt::format("Time of each stage, {}", in_seconds ? "s" : "ms"), style) +
@@ -259,6 +259,14 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
                ? fmt::format(", experts {:.3g} x unequal", request.job.expert_imbalance)
                : ""),
       "", style);
+  if (request.job.adapters) {
+    const auto count =
+        static_cast<double>(adapter_parameters(request.model, *request.job.adapters));
+    out += folded(fmt::format("LoRA of rank {} on {}: {} parameters are trained, all others frozen",
+                              request.job.adapters->rank, text_of(request.job.adapters->targets),
+                              human_count(count)),
+                  "", style);
+  }
   if (request.job.documents) {
     const double left = request.job.document_span() / request.job.sequence;
     out += folded(fmt::format("packed with documents of {}: {} of full attention left",

@@ -139,6 +139,10 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        "a plan without --offload-modules",
                        "this runtime keeps activations on the device");
   }
+  if (file.job.adapters) {
+    return input_error(where, "adapters (--lora) on frozen weights", "a plan without --lora",
+                       "this runtime trains all parameters");
+  }
   if (file.job.documents) {
     return input_error(where, "documents packed into sequences",
                        "a plan without --document-lengths",

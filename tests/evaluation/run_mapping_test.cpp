@@ -77,7 +77,12 @@ TEST_CASE("runs that this version cannot price are skipped with the feature name
   bubble.schedule = "zb-2p";
   CHECK(skip_reason(bubble) == "schedule zb-2p is not priced");
   CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
-  CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
+  MeasuredRun adapters = row("N0165");
+  CHECK(skip_reason(adapters).empty());
+  adapters.task = "lora";
+  CHECK(skip_reason(adapters) == "the source does not say which adapters (lora) are trained");
+  adapters.task = "lora 16:linear_q";
+  CHECK(skip_reason(adapters).find("did you mean 'linear_qkv'?") != std::string::npos);
   MeasuredRun latent = row("nanotron-0469");
   latent.attention = "mla";
   CHECK(skip_reason(latent) == "the table does not give the widths of latent attention");

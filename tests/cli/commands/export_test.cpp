@@ -100,6 +100,13 @@ TEST_CASE("plan export trace writes the simulated step") {
   CHECK(lacks(many, "instructions") == "");
 }
 
+TEST_CASE("Kubernetes is asked for the GPUs of the cluster's vendor") {
+  const Sandbox sandbox;
+  const std::string model = "export kubernetes --model llama2-7b --zero 1 --gpus 16 --cluster ";
+  CHECK(lacks(sandbox.plan(model + "mi300x").out, "amd.com/gpu: 8") == "");
+  CHECK(lacks(sandbox.plan(model + "dgx-h100").out, "nvidia.com/gpu: 8") == "");
+}
+
 TEST_CASE("what a format cannot express ends with 1 and its list, or with the nearest plan") {
   const Sandbox sandbox;
   const ProcessResult refused = sandbox.plan("export nanotron" + kPipeline);
@@ -116,6 +123,18 @@ TEST_CASE("what a format cannot express ends with 1 and its list, or with the ne
   CHECK(back["framework"] == "nanotron");
   CHECK(back["plan"]["tp"] == 4);  // what can be kept is kept
   CHECK(back["plan"]["pp"] == 2);
+}
+
+// NeMo 2 names neither HybridEP nor graphs of layers nor overlap of experts, which a search would
+// choose again if they were free.
+TEST_CASE("the nearest plan of experts runs what the format runs in place of what it lacks") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model qwen3-30b-a3b --gpus 32 -o ep.json").exit_code == 0);
+  CHECK(sandbox.plan("export nemo ep.json").exit_code == 1);
+  const ProcessResult nearest = sandbox.plan("export nemo ep.json --downgrade -o near.sh");
+  INFO(nearest.out << nearest.err);
+  CHECK(nearest.exit_code == 0);
+  CHECK(lacks(nearest.out, "per step for the nearest plan") == "");
 }
 
 TEST_CASE("a model that Megatron-LM lacks parts of ends with 1, or is exported without them") {

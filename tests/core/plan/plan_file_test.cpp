@@ -68,9 +68,11 @@ PlanFile example() {
   file.predicted.time.compute = Seconds{1.0 / 3};
   file.predicted.time.fill_drain = 20_ms;
   file.predicted.time.imbalance = 3_ms;
+  file.predicted.time.stragglers = 1_ms;
   StageTime first;
   first.compute = 300_ms;
   first.imbalance = 6_ms;
+  first.stragglers = 1_ms;
   file.predicted.stage_times = {first, StageTime{}};
   file.predicted.closed_form = 350_ms;
   file.predicted.fits_probability = 0.93;
@@ -164,6 +166,19 @@ TEST_CASE("a plan file keeps the lengths of packed documents, and refuses what n
   const Result<PlanFile> bad = parse_plan_file(plan_file_to_json(file), "p.json");
   REQUIRE(!bad.ok());
   CHECK(bad.error().message().find("'many' names no lengths of documents") != std::string::npos);
+}
+
+TEST_CASE("a plan file keeps adapters, and refuses what names none") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("lora") == std::string::npos);
+  file.job.adapters = parse_adapters("16:linear_qkv,linear_fc2", "test", {}).value();
+  const std::string json = plan_file_to_json(file);
+  CHECK(parse_plan_file(json, "p.json")->job.adapters == file.job.adapters);
+  CHECK(json.find("4N+6A+12LhT") != std::string::npos);
+  file.job.adapters->rank = 0;
+  const Result<PlanFile> bad = parse_plan_file(plan_file_to_json(file), "p.json");
+  REQUIRE(!bad.ok());
+  CHECK(bad.error().message().find("/request/job/lora: '0' as the rank") != std::string::npos);
 }
 
 TEST_CASE("parts of a stage sum to its total in the file") {

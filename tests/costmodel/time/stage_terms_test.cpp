@@ -300,3 +300,24 @@ TEST_CASE("the host reads how many rows each expert gets, and the GPU waits for 
   c.framework.awaits_counts = false;
   CHECK(longer(8, 3).forward == Seconds{});
 }
+
+// The slowest of 8 nodes: 3 doublings. Nothing else of the step changes with it.
+TEST_CASE("waiting for the slowest of many nodes is a part of its own, whatever the degrees are") {
+  for (const int pp : {1, 4, 64}) {
+    CAPTURE(pp);
+    TermCase c("megatron-core");
+    c.model.layers = 64;
+    const ParallelPlan plan = c.plan(1, pp, 0);
+    c.calibration.straggler_per_doubling = 0;
+    const TimePrediction without = c.cost_model().price(plan).time;
+    c.calibration.straggler_per_doubling = 0.01;
+    const TimePrediction with = c.cost_model().price(plan).time;
+    CHECK(with.parts.stragglers.in(1_s) == Approx(0.03 * without.step.in(1_s)));
+    for (const StepPart& part : kStepParts) {
+      if (part.member == &CostBreakdown::stragglers) continue;
+      CAPTURE(part.key);
+      CHECK(part.of(with.parts) == part.of(without.parts));
+    }
+    for (const StageTime& stage : with.stages) CHECK(stage.stragglers == with.parts.stragglers);
+  }
+}

@@ -249,6 +249,37 @@ TEST_CASE("attention within documents is exported where a format has it, and nam
   CHECK(exported_by("megatron-bridge").second);
 }
 
+TEST_CASE("adapters are a recipe's of Megatron-Bridge, PEFT's elsewhere, and lost in others") {
+  const auto exported_by = [](const char* name) {
+    const ConfigFormat& format = **find_config_format(name);
+    RunConfig run = run_for(format, degrees(1, 1, 1, 64));
+    run.adapters = "16:linear_qkv,linear_proj";
+    return export_config(format, run);
+  };
+  const auto loses = [](const ExportedConfig& exported) {
+    return std::ranges::any_of(exported.lost, [](const Inexpressible& each) {
+      return each.field == ConfigField{&RunConfig::adapters};
+    });
+  };
+  const ExportedConfig bridge = exported_by("megatron-bridge");
+  CHECK_FALSE(loses(bridge));
+  CHECK(bridge.text.find("peft.dim=16") != std::string::npos);
+  CHECK(bridge.text.find("peft.target_modules=[linear_qkv,linear_proj]") != std::string::npos);
+  for (const char* name : {"deepspeed", "accelerate"}) {
+    CAPTURE(name);
+    const ExportedConfig theirs = exported_by(name);
+    CHECK_FALSE(loses(theirs));
+    const bool named = std::ranges::any_of(theirs.notes, [](const std::string& note) {
+      return note.find("adapters (LoRA) = 16:linear_qkv,linear_proj: get_peft_model") == 0;
+    });
+    CHECK(named);
+  }
+  for (const char* name : {"megatron-lm", "nemo", "torchtitan", "nanotron"}) {
+    CAPTURE(name);
+    CHECK(loses(exported_by(name)));
+  }
+}
+
 TEST_CASE(
     "overlap of tensor parallelism is asked for where sequences are parallel, and lost nowhere") {
   for (const char* name : {"megatron-lm", "deepspeed", "accelerate"}) {

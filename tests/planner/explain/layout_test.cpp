@@ -26,7 +26,10 @@ const AxisLayout* row_of(const std::vector<AxisLayout>& layout, Axis axis) {
 
 Bytes sent_over(const PlanRequest& request, const ParallelPlan& plan, Axis axis) {
   Bytes sent;
-  for (const Traffic& t : traffic_of(request, plan, axis)) sent += t.times * t.payload;
+  const int ranks = traffic_group(ProcessGrid(plan), axis).ranks;
+  for (const Traffic& t : traffic_of(request, plan, axis)) {
+    sent += t.times * bus_factor(t.kind, ranks) * t.payload;
+  }
   return sent;
 }
 
@@ -77,4 +80,27 @@ TEST_CASE("the layout of a model without experts has none of their groups") {
   std::vector<Axis> axes;
   for (const AxisLayout& row : layout_of(request, plan)) axes.push_back(row.axis);
   CHECK(axes == std::vector<Axis>{Axis::tp, Axis::dp, Axis::pp});
+}
+
+// Llama 3 8B over 8 slices of its sequence: the ranks of cp hold the same weights, whatever dp is.
+TEST_CASE("weights and gradients go to the ranks of dp and cp, also where dp is 1") {
+  for (const int dp : {1, 2}) {
+    CAPTURE(dp);
+    PlanRequest request = request_for("llama3-8b", "dgx-h100", 32 * dp);
+    request.job.global_batch = 4;
+    request.constraints.pin<&ParallelPlan::tp>(4);
+    request.constraints.pin<&ParallelPlan::cp>(8);
+    request.constraints.pin<&ParallelPlan::pp>(1);
+    request.constraints.pin<&ParallelPlan::zero>(1);
+    const Candidate plan = predict(request).value();
+    REQUIRE(plan.plan.dp == dp);
+    const std::vector<AxisLayout> layout = layout_of(request, plan);
+    const AxisLayout* row = row_of(layout, Axis::dp);
+    REQUIRE(row != nullptr);
+    CHECK(row->with_cp);
+    CHECK(row->ranks == 8 * dp);
+    // fp32 gradients out and 16-bit weights back, of a quarter of the model.
+    const double share = (8 * dp - 1) / (8.0 * dp);
+    CHECK(row->sent.in(kByte) == Approx(share * 6 * 8.03e9 / 4).epsilon(0.07));
+  }
 }

@@ -93,8 +93,8 @@ TEST_CASE("the parts of every stage sum to the step, and the parts of a step are
           CHECK(stage.total() / time.step == Approx(1).epsilon(1e-9));
           for (Seconds StageTime::*part :
                {&StageTime::compute, &StageTime::recompute, &StageTime::communication_wait,
-                &StageTime::fill_drain, &StageTime::imbalance, &StageTime::optimizer,
-                &StageTime::host, &StageTime::data}) {
+                &StageTime::fill_drain, &StageTime::imbalance, &StageTime::stragglers,
+                &StageTime::optimizer, &StageTime::host, &StageTime::data}) {
             CHECK(stage.*part >= Seconds{});
             mean.*part += stage.*part / pp;
           }

@@ -63,7 +63,7 @@ TEST_CASE("the traffic of groups equals that of the explanation") {
   for (const AxisLayout& axis : layout_of(request, candidate)) {
     Bytes sent;
     for (const Traffic& t : traffic_of(request, candidate.plan, axis.axis)) {
-      sent += t.times * t.payload;
+      sent += t.times * bus_factor(t.kind, axis.ranks) * t.payload;
     }
     CHECK(sent == axis.sent);
   }

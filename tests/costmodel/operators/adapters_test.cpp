@@ -1,0 +1,224 @@
+// What frozen weights and adapters change of a plan's time, memory and traffic.
+#include "core/plan/adapters.hpp"
+
+#include "core/framework/framework.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/operators/operators.hpp"
+#include "costmodel/time/stage_model.hpp"
+#include "planner/explain/traffic.hpp"
+#include "planner/space/legality.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+constexpr double kTokens = 4096;
+
+TrainingJob job_with(const char* adapters, const char* precision = "bf16") {
+  TrainingJob job;
+  job.sequence = static_cast<int>(kTokens);
+  job.global_batch = 64;
+  job.precision = find_precision(precision).value();
+  if (adapters != nullptr) job.adapters = parse_adapters(adapters, "", {}).value();
+  return job;
+}
+
+OperatorList layer_of(const TrainingJob& job, LayerSharding sharding = {.microbatch = 1}) {
+  return layer_operators(load_model("llama2-70b").value(), job,
+                         find_framework("megatron-core").value(), sharding);
+}
+
+Operator named(const OperatorList& list, std::string_view name) {
+  for (const Operator& op : list.view()) {
+    if (op.name == name) return op;
+  }
+  FAIL("no operator " << name);
+  return {};
+}
+
+double sum_of(const OperatorList& list, Bytes Operator::*member) {
+  Bytes sum;
+  for (const Operator& op : list.view()) sum += op.*member;
+  return sum.in(kByte);
+}
+
+/// Llama 2 70B on eight H100 at tp 2, pp 2, dp 2.
+struct Priced {
+  explicit Priced(const TrainingJob& training, int zero = 1) : job(training) {
+    plan.tp = plan.pp = plan.dp = 2;
+    plan.sequence_parallel = true;
+    plan.zero = zero;
+    plan.shard_group = 2;
+    plan.layers_per_stage = {40, 40};
+    plan.recompute_layers = {0, 0};
+    costs = cost_model().price(plan);
+  }
+  [[nodiscard]] CostModel cost_model() const {
+    return {model, job, cluster, framework, calibration};
+  }
+  ModelSpec model = load_model("llama2-70b").value();
+  TrainingJob job;
+  ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+  Framework framework = find_framework("megatron-core").value();
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  ParallelPlan plan;
+  PlanCosts costs;
+};
+
+constexpr double kAdapters = 16.0 * 40 * (8192 + 10240) / 2;  // of qkv, on one rank of a stage
+
+}  // namespace
+
+TEST_CASE("a frozen product makes the gradient of its input alone and keeps no input") {
+  const OperatorList frozen = layer_of(job_with("16:linear_qkv"));
+  const OperatorList full = layer_of(job_with(nullptr));
+  for (const char* name : {"qkv", "projection", "mlp_up", "mlp_down"}) {
+    CAPTURE(name);
+    const Operator op = named(frozen, name);
+    CHECK_FALSE(op.weight_gradient);
+    CHECK(op.backward == op.forward);
+    CHECK(named(full, name).backward == 2 * op.forward);
+    CHECK(named(full, name).saved > Bytes{});
+  }
+  CHECK(named(frozen, "mlp_up").saved == Bytes{});
+  CHECK(named(frozen, "mlp_down").saved == Bytes{});
+  // Attention's own backward reads its output.
+  CHECK(named(frozen, "projection").saved == named(full, "projection").saved);
+}
+
+TEST_CASE("an adapter's two products have its parameters and keep what they read") {
+  const OperatorList list = layer_of(job_with("16:linear_qkv"));
+  const Operator in = named(list, "adapter_in");
+  const Operator out = named(list, "adapter_out");
+  CHECK(in.forward.in(kFlop) == Approx(2 * kTokens * 8192 * 16));
+  CHECK(out.forward.in(kFlop) == Approx(2 * kTokens * 16 * 10240));
+  CHECK(in.backward == 2 * in.forward);
+  CHECK(in.saved.in(kByte) == Approx(2 * kTokens * 8192));
+  CHECK(out.saved.in(kByte) == Approx(2 * kTokens * 16));
+  CHECK(adapter_parameters_per_rank(list) == Approx(16.0 * (8192 + 10240)));
+  CHECK(adapter_parameters_per_rank(layer_of(job_with(nullptr))) == 0);
+  // Per layer in 16 bits: norms' inputs, q, k and v, attention's output, gate and up; of the
+  // adapter the normed input again.
+  const double kept = sum_of(layer_of(job_with(nullptr)), &Operator::saved) -
+                      2 * kTokens * (8192 + 28672) + 2 * kTokens * 16;
+  CHECK(sum_of(list, &Operator::saved) == Approx(kept));
+}
+
+TEST_CASE("tensor-parallel ranks share an adapter and exchange its narrow results") {
+  const LayerSharding sharding{.tp = 4, .microbatch = 1, .sequence_parallel = true};
+  const OperatorList list =
+      layer_of(job_with("16:linear_qkv,linear_proj,linear_fc1,linear_fc2"), sharding);
+  const double all = 16.0 * ((8192 + 10240) + (8192 + 8192) + (8192 + 57344) + (28672 + 8192));
+  CHECK(adapter_parameters_per_rank(list) == Approx(all / 4));
+  double narrow = 0;
+  double wide = 0;
+  for (const Operator& op : list.view()) {
+    if (op.name != "adapter_exchange") continue;
+    (op.payload.in(kByte) < 2 * kTokens * 17 ? narrow : wide) += 1;
+  }
+  CHECK(narrow == 4 * 2);  // of each adapter A's result, and the gradient of it
+  CHECK(wide == 2);        // B's parts of the two row-parallel products
+}
+
+TEST_CASE("only adapters have gradients and states, and the weights are as many bytes") {
+  const Priced full(job_with(nullptr));
+  const Priced lora(job_with("16:linear_qkv"));
+  const MemoryBreakdown& all = full.costs.memory.stages[0];
+  const MemoryBreakdown& few = lora.costs.memory.stages[0];
+  CHECK(few.weights.in(kByte) == Approx(all.weights.in(kByte) + 2 * kAdapters));
+  CHECK(few.gradients.in(kByte) == Approx(4 * kAdapters));
+  CHECK(few.optimizer.in(kByte) == Approx(12 * kAdapters / 2));
+  CHECK(few.activations < all.activations);
+  CHECK(few.workspace <= all.workspace);
+}
+
+TEST_CASE("a step with adapters takes more than the forward and less than with all gradients") {
+  const Priced full(job_with(nullptr));
+  const Priced lora(job_with("16:linear_qkv"));
+  CHECK(lora.costs.time.step > 0.55 * full.costs.time.step);
+  CHECK(lora.costs.time.step < 0.85 * full.costs.time.step);
+  CHECK(lora.costs.time.parts.optimizer < 0.01 * full.costs.time.parts.optimizer);
+  // 4 FLOPs of 6 for each frozen product, attention as before.
+  const double of_full = full.costs.model_flops_per_gpu * full.costs.time.step / kFlop;
+  const double of_lora = lora.costs.model_flops_per_gpu * lora.costs.time.step / kFlop;
+  const double tokens = 64 * kTokens / 8;
+  const double attention = 12.0 * 80 * 8192 * kTokens;
+  const double adapters = 6.0 * 16 * 80 * (8192 + 10240);
+  CHECK(of_lora ==
+        Approx(2.0 / 3 * (of_full - tokens * attention) + tokens * (attention + adapters)));
+}
+
+TEST_CASE("adapters alone are reduced, and ZeRO-3 gathers everything") {
+  for (const int zero : {1, 3}) {
+    CAPTURE(zero);
+    const Priced lora(job_with("16:linear_qkv"), zero);
+    const CostModel cost_model = lora.cost_model();
+    const ShardingCosts costs = cost_model.sharding_costs(sharding_of(lora.plan));
+    const StageModel model(cost_model, lora.plan, costs);
+    std::vector<Stage> stages;
+    stages_of(cost_model, lora.plan, stages);
+    const StageTraffic traffic = model.traffic(stages[0]);
+    CHECK(traffic.gradients.in(kByte) == Approx(4 * kAdapters));
+    CHECK(traffic.parameters.in(kByte) > (zero == 3 ? 30e9 : 0));
+    if (zero == 1) CHECK(traffic.parameters.in(kByte) == Approx(2 * kAdapters));
+  }
+}
+
+TEST_CASE("frozen fp8 weights of one scale per tensor are kept in one layout") {
+  const Priced full(job_with(nullptr, "fp8"));
+  const Priced lora(job_with("16:linear_qkv", "fp8"));
+  const double layers =
+      full.costs.memory.stages[0].weights.in(kByte)-lora.costs.memory.stages[0].weights.in(kByte);
+  CHECK(layers ==
+        Approx(40.0 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672) / 2 - 2 * kAdapters)
+            .epsilon(1e-3));
+  const Priced blocks(job_with("16:linear_qkv", "mxfp8"));
+  CHECK(blocks.job.layer_weight() == blocks.job.precision.layer_weight);
+}
+
+TEST_CASE("adapters that no framework trains, or that have no price, are refused") {
+  const auto reason = [](const char* model, const char* framework, const char* adapters) {
+    const auto refused =
+        check_adapters(load_model(model).value(), parse_adapters(adapters, "", {}).value(),
+                       find_framework(framework).value());
+    return refused ? refused->detail : std::string("none");
+  };
+  CHECK(reason("llama2-7b", "megatron-core", "8:linear_qkv,linear_fc1") == "none");
+  CHECK(reason("llama2-7b", "deepspeed", "8:linear_fc2") == "none");
+  CHECK(reason("qwen3-30b-a3b", "megatron-core", "8:linear_qkv,linear_proj") == "none");
+  CHECK(reason("llama2-7b", "nanotron", "8:linear_qkv") ==
+        "nanotron has no training of adapters (LoRA): it trains all parameters");
+  CHECK(reason("llama2-7b", "hai-llm", "8:linear_qkv").starts_with("hai-llm has no"));
+  CHECK(reason("qwen3-30b-a3b", "megatron-core", "8:linear_fc1") ==
+        "adapters on experts (linear_fc1, linear_fc2)");
+  CHECK(reason("deepseek-v3", "megatron-core", "8:linear_proj") ==
+        "adapters on latent attention (MLA)");
+  CHECK(reason("qwen3-next-80b-a3b", "megatron-core", "8:linear_proj") ==
+        "adapters on layers without attention");
+}
+
+TEST_CASE("adapters leave nothing for a zero-bubble schedule to put off") {
+  Priced lora(job_with("16:linear_qkv"));
+  lora.plan.schedule = ScheduleKind::zero_bubble_h1;
+  const auto refused =
+      check_schedule(lora.model, lora.job, find_framework("megatron-core").value(), lora.plan);
+  REQUIRE(refused);
+  CHECK(refused->detail.find("no gradients to put off") != std::string::npos);
+}
+
+TEST_CASE("explanations count the traffic of adapters alone") {
+  const Priced lora(job_with("16:linear_qkv"));
+  PlanRequest request;
+  request.model = lora.model;
+  request.job = lora.job;
+  request.cluster = lora.cluster;
+  request.framework = lora.framework;
+  request.calibration = lora.calibration;
+  const std::vector<Traffic> sent = traffic_of(request, lora.plan, Axis::dp);
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].payload.in(kByte) == Approx(4 * kAdapters));
+  CHECK(sent[1].payload.in(kByte) == Approx(2 * kAdapters));
+}
