@@ -87,6 +87,9 @@ void warn_about_links(const MachineDescription& machine, const DerivedRates& rat
 }
 
 void warn_about_rest(const MachineDescription& machine, std::vector<std::string>& warnings) {
+  if (machine.node.cpu_memory <= Bytes{} && machine.node.cores == 0) {
+    warnings.emplace_back("no cpu_memory of a node: no plan offloads the optimizer to it");
+  }
   if (machine.max_gpus && *machine.max_gpus % machine.node.gpus != 0) {
     warnings.push_back(fmt::format("max_gpus {} is not a multiple of the node's {}",
                                    *machine.max_gpus, machine.node.gpus));

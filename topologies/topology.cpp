@@ -206,6 +206,7 @@ GroupNetwork ClusterTopology::group(RankGroup of) const {
   group.sharing_groups = at.sharing;
   const int local_stride = std::min(stride, state.domain);
   group.intra = table.intra(at.per_domain, local_stride);
+  group.intra_exchange = table.intra_exchange(at.per_domain, local_stride);
   group.intra_latency = state.intra_latency;
   group.switch_reduces = state.switch_reduces;
   if (state.reaches.empty()) return group;
@@ -224,6 +225,7 @@ GroupNetwork ClusterTopology::group(RankGroup of) const {
               : table.per_gpu(state.domain) * static_cast<double>(at.min_members);
   group.inter = egress / reach.oversubscription;
   group.inter_per_rank = table.per_gpu(local_stride) / reach.oversubscription;
+  group.inter_exchange = table.per_gpu(state.domain) / reach.oversubscription;
   group.inter_latency = reach.latency;
   return group;
 }

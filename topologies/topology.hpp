@@ -27,6 +27,9 @@ struct GroupNetwork {
                                   ///< sharing with concurrent groups and fabric oversubscription
   BytesPerSecond inter_per_rank;  ///< point-to-point rate of one rank to another domain, while its
                                   ///< peers of the other groups also send
+  BytesPerSecond intra_exchange;  ///< per rank to all others of its domain at once (all-to-all),
+                                  ///< while all groups of the pattern do so
+  BytesPerSecond inter_exchange;  ///< … to other domains, while all GPUs of its domain do so
   Seconds intra_latency;          ///< one hop inside the domain
   bool switch_reduces = false;    ///< the domain's switch adds and multicasts (NVSwitch since H100)
   Seconds inter_latency;   ///< one hop between domains, for the farthest tier the group spans
@@ -88,7 +91,9 @@ class ClusterTopology {
   ///                   in a domain × one GPU's share while all GPUs send
   ///   inter_per_rank  fair_egress() of the min(stride, domain) GPUs at the end of a domain,
   ///                   or of the receiving ones at the beginning, whichever is smaller
-  ///   both inter      ÷ Π oversubscription of the network tiers crossed
+  ///   intra_exchange  exchange_bandwidth() of the graph with all groups of this kind active
+  ///   inter_exchange  fair_egress() of all GPUs of a domain
+  ///   all inter       ÷ Π oversubscription of the network tiers crossed
   ///   inter_latency   NIC + Σ latency of the network tiers crossed
   ///
   /// Assumes: ranks fill domains in order; all groups of the pattern communicate concurrently.

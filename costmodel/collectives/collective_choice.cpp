@@ -9,10 +9,6 @@ namespace {
 
 constexpr double kFlagShare = 8.0 / 120.0;  ///< LL128: 8 of 128 bytes are flags
 
-bool is_direct(CollectiveKind kind) {
-  return kind == CollectiveKind::all_to_all || kind == CollectiveKind::send_recv;
-}
-
 std::string_view protocol_of(const ChosenCollective& chosen) {
   const Seconds latency = chosen.transfer.latency;
   const Seconds wire = chosen.transfer.wire;
@@ -61,15 +57,18 @@ Seconds collective_bound(CollectiveKind kind, Bytes payload, const GroupNetwork&
   const double n = network.ranks;
   double inside = bus_factor(kind, members);  // of the payload, out of a rank
   double outside = bus_factor(kind, network.domains);
+  BytesPerSecond out = network.intra;
   BytesPerSecond egress = network.inter;
   if (kind == CollectiveKind::all_reduce && network.switch_reduces) inside /= 2;
   if (kind == CollectiveKind::all_to_all) {
     inside = (members - 1) / n;
     outside = (n - members) / n;
+    out = network.intra_exchange;
+    egress = network.inter_exchange;
   }
-  if (is_direct(kind)) egress = network.inter_per_rank;
+  if (kind == CollectiveKind::send_recv) egress = network.inter_per_rank;
   if (kind == CollectiveKind::send_recv && network.domains > 1) inside = 0;
-  const Seconds within = members > 1 ? payload * inside / network.intra : Seconds{};
+  const Seconds within = members > 1 ? payload * inside / out : Seconds{};
   return network.domains > 1 ? std::max(within, payload * outside / egress) : within;
 }
 

@@ -95,6 +95,8 @@ GroupLinks apply(const GroupNetwork& network, const Calibration& calibration) {
           .intra = intra,
           .inter = network.inter * calibration.nic_efficiency,
           .inter_per_rank = network.inter_per_rank * calibration.nic_efficiency,
+          .intra_exchange = network.intra_exchange * calibration.link_efficiency,
+          .inter_exchange = network.inter_exchange * calibration.nic_efficiency,
           .in_switch = adds ? intra * (members / (members + 1) * calibration.switch_efficiency)
                             : BytesPerSecond{},
           .base = calibration.collective_base,
@@ -140,10 +142,10 @@ Transfer ring_broadcast(Bytes payload, const GroupLinks& g) {
 Transfer direct_all_to_all(Bytes total, const GroupLinks& g) {
   const double n = g.ranks;
   const int batches = (g.ranks - 1 + kPeersAtOnce - 1) / kPeersAtOnce;
-  Seconds wire =
-      g.ranks_per_domain > 1 ? total * ((g.ranks_per_domain - 1) / n) / g.intra : Seconds{};
+  Seconds wire = g.ranks_per_domain > 1 ? total * ((g.ranks_per_domain - 1) / n) / g.intra_exchange
+                                        : Seconds{};
   if (g.domains > 1) {
-    wire = std::max(wire, total * ((n - g.ranks_per_domain) / n) / g.inter_per_rank);
+    wire = std::max(wire, total * ((n - g.ranks_per_domain) / n) / g.inter_exchange);
   }
   return {g.base, batches * g.intra_hop + (g.domains > 1 ? g.inter_hop : Seconds{}), wire};
 }

@@ -38,8 +38,10 @@ struct GroupLinks {
   BytesPerSecond intra;  ///< per rank and direction inside a domain
   BytesPerSecond inter;  ///< whole group, out of one domain
   BytesPerSecond inter_per_rank;
-  BytesPerSecond in_switch;  ///< all-reduce by the domain's switch; 0: not supported
-  Seconds base;              ///< fixed per collective
+  BytesPerSecond intra_exchange;  ///< per rank, in all-to-alls of all groups of the pattern
+  BytesPerSecond inter_exchange;  ///< …, of what leaves the domain
+  BytesPerSecond in_switch;       ///< all-reduce by the domain's switch; 0: not supported
+  Seconds base;                   ///< fixed per collective
   Seconds intra_hop;
   Seconds inter_hop;
   Seconds switch_base;  ///< fixed per reduction in the switch
@@ -89,7 +91,8 @@ struct Transfer {
 /// Ring broadcast: L = one trip, X = S / B.
 [[nodiscard]] Transfer ring_broadcast(Bytes payload, const GroupLinks& links);
 /// All-to-all of `total` bytes held by each rank (n − 1 of n leave it):
-///   L = ⌈(n − 1)/8⌉·α_intra (+ α_inter),  X = max(S·(R−1)/n / intra, S·(n−R)/n / inter_per_rank)
+///   L = ⌈(n − 1)/8⌉·α_intra (+ α_inter),  X = max(S·(R−1)/n / intra_exchange,
+///                                            S·(n−R)/n / inter_exchange)
 /// Source: NCCL grouped send/recv, eight peers at a time; bound by injection per rank.
 [[nodiscard]] Transfer direct_all_to_all(Bytes total, const GroupLinks& links);
 /// One message between neighbours of the group: L and X of the slower kind of hop it has.

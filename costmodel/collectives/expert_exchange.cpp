@@ -148,12 +148,12 @@ Seconds expert_exchange(Dispatcher dispatcher, const MixtureOfExperts& moe, Byte
   Seconds latency = links.intra_hop;
   if (links.ranks_per_domain > 1) {
     wire = tokens * copies.in_domain /
-           std::min(links.intra * kernels.of_links, kernels.per_sm * kernels.sms);
+           std::min(links.intra_exchange * kernels.of_links, kernels.per_sm * kernels.sms);
   }
   if (links.domains > 1) {
     latency += links.inter_hop;
     wire = std::max(wire, tokens * copies.between /
-                              (links.inter_per_rank * share_of_nics(kernels, links.domains)));
+                              (links.inter_exchange * share_of_nics(kernels, links.domains)));
   }
   return Transfer{links.base, latency, wire}.time();
 }

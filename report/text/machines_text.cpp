@@ -80,7 +80,9 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
         fmt::format("{}: {} units, oversubscription {:.3g}, {} more latency", tier.name,
                     grouped(tier.multiplicity), tier.oversubscription, duration(tier.latency)));
   }
-  add("CPU memory", fmt::format("{} of one node", with_gib(node.cpu_memory)));
+  add("CPU memory", node.cpu_memory > Bytes{}
+                        ? fmt::format("{} of one node", with_gib(node.cpu_memory))
+                        : std::string("not described: no plan offloads to it"));
   if (node.nvme) add("NVMe", fmt::format("{:.4g} TB of one node", node.nvme->in(1_TB)));
   if (const auto price = cluster.price_per_gpu_hour()) {
     add("price", fmt::format("{:.2f} USD per GPU hour", price->in(kDollar)));

@@ -58,6 +58,7 @@ GpuDescription read_gpu(Document& document, const Json& object, const std::strin
   if (const auto price = document.optional_number(in, "price", kPrice)) {
     gpu.price_per_hour = Dollars{*price};
   }
+  spec.peer_access = reader.boolean_or("peer_access", true);
   spec.family = reader.string_or("family", "");
   reader.string_or("vendor", "");
   reader.string_or("notes", "");

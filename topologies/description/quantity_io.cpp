@@ -96,11 +96,28 @@ const UnitName* find_unit(std::string_view name, Dimension dimension) {
   return nullptr;
 }
 
+/// Other spellings of rates: the nearest name may be of bits where these are of bytes.
+struct OtherRate {
+  std::string_view spelling, unit;
+};
+constexpr std::array kOtherRates{
+    OtherRate{"Mb/s", "Mbps"}, OtherRate{"Mbit/s", "Mbps"}, OtherRate{"Mbits/s", "Mbps"},
+    OtherRate{"Gb/s", "Gbps"}, OtherRate{"Gbit/s", "Gbps"}, OtherRate{"Gbits/s", "Gbps"},
+    OtherRate{"Gbit", "Gbps"}, OtherRate{"Gbits", "Gbps"},  OtherRate{"Gb", "Gbps"},
+    OtherRate{"Tb/s", "Tbps"}, OtherRate{"Tbit/s", "Tbps"}, OtherRate{"Tbits/s", "Tbps"},
+    OtherRate{"MBps", "MB/s"}, OtherRate{"GBps", "GB/s"},   OtherRate{"TBps", "TB/s"},
+    OtherRate{"GBPS", "GB/s"}, OtherRate{"GBs", "GB/s"},    OtherRate{"GiBps", "GiB/s"},
+};
+
 std::string unit_hint(std::string_view name, Dimension dimension) {
   for (const UnitName& unit : kUnits) {
     if (!name.empty() && unit.name == name) {
       return fmt::format("'{}' is {}", name, noun_for(unit.dimension));
     }
+  }
+  for (const OtherRate& other : kOtherRates) {
+    const bool meant = dimension == Dimension::bandwidth && other.spelling == name;
+    if (meant) return fmt::format("did you mean '{}'?", other.unit);
   }
   return did_you_mean(name, units_of(dimension));
 }

@@ -24,6 +24,7 @@ struct GpuSpec {
   Bytes l2;
   Seconds launch;  ///< host time of one kernel launch
   double compute_capability = 0;
+  bool peer_access = true;  ///< its driver lets GPUs of a node read each other's memory over PCIe
   std::string family;  ///< whose calibrations apply: "hopper"; "" where the description names none
 
   /// Dense peak for GEMMs with inputs of `dtype` (fp32 inputs use tf32 if available), or zero.

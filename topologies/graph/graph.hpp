@@ -67,6 +67,7 @@ class TopologyGraph {
   // Documented in rings.cpp.
   [[nodiscard]] std::vector<int> ring(std::vector<int> ranks) const;
   [[nodiscard]] BytesPerSecond group_bandwidth(std::span<const Group> groups) const;
+  [[nodiscard]] BytesPerSecond exchange_bandwidth(std::span<const Group> groups) const;
 
   // Documented in flows.cpp.
   [[nodiscard]] BytesPerSecond egress(const Group& gpus) const;

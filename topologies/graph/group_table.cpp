@@ -30,11 +30,14 @@ GroupTable::GroupTable(const TopologyGraph& graph)
     intra_.push_back(graph.group_bandwidth({}));
   } else {
     intra_.resize(size_ * size_);
+    exchange_.resize(size_ * size_);
     for (int stride = 1; stride <= domain; ++stride) {
       for (int members = 1; (members - 1) * stride < domain; ++members) {
-        intra_[static_cast<std::size_t>(stride - 1) * size_ +
-               static_cast<std::size_t>(members - 1)] =
-            graph.group_bandwidth(groups_in_domain(domain, members, stride));
+        const std::size_t at =
+            static_cast<std::size_t>(stride - 1) * size_ + static_cast<std::size_t>(members - 1);
+        const std::vector<Group> groups = groups_in_domain(domain, members, stride);
+        intra_[at] = graph.group_bandwidth(groups);
+        exchange_[at] = graph.exchange_bandwidth(groups);
       }
     }
   }

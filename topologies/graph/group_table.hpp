@@ -25,6 +25,12 @@ class GroupTable {
                     : intra_[static_cast<std::size_t>(stride - 1) * size_ +
                              static_cast<std::size_t>(members - 1)];
   }
+  /// The same of ranks that exchange with all others of their group.
+  [[nodiscard]] BytesPerSecond intra_exchange(int members, int stride) const {
+    return uniform_ ? intra_.front()
+                    : exchange_[static_cast<std::size_t>(stride - 1) * size_ +
+                                static_cast<std::size_t>(members - 1)];
+  }
   /// Egress of one group that extends beyond the domain; `stride` divides the domain.
   [[nodiscard]] BytesPerSecond inter(int stride) const {
     return inter_[static_cast<std::size_t>(stride - 1)];
@@ -39,6 +45,7 @@ class GroupTable {
   std::size_t size_;
   bool uniform_;  ///< NVSwitch: every pattern has the same intra bandwidth
   std::vector<BytesPerSecond> intra_;
+  std::vector<BytesPerSecond> exchange_;
   std::vector<BytesPerSecond> inter_;
   std::vector<BytesPerSecond> per_gpu_;
 };

@@ -263,4 +263,47 @@ BytesPerSecond TopologyGraph::group_bandwidth(std::span<const Group> groups) con
   return *worst;
 }
 
+/// Bandwidth out of a rank inside the domain while the ranks of all `groups` exchange equal parts
+/// with all others of their group (all-to-all).
+///
+///   PCIe, bridges   B = min over links and directions of  bandwidth / Σ 1/(m − 1)
+///                   over the pairs of ranks whose way crosses it, m members of their group
+///   NVSwitch, mesh  group_bandwidth(): a switch blocks nobody, and a mesh passes on through its
+///                   GPUs what has no link of its own
+///
+/// A ring crosses a link between sockets once in each direction, an all-to-all of m ranks with
+/// m/2·m/2/(m − 1) times what one sends.
+/// Assumes: equal shares of a shared link; two GPUs use their bridge where it is wider.
+/// Checked by: tests/topologies/graph/group_test.cpp.
+BytesPerSecond TopologyGraph::exchange_bandwidth(std::span<const Group> groups) const {
+  const bool tree = machine_.interconnect == Interconnect::pcie ||
+                    machine_.interconnect == Interconnect::nvlink_bridge;
+  if (!tree) return group_bandwidth(groups);
+  std::map<std::pair<DeviceId, DeviceId>, double> load;
+  std::optional<BytesPerSecond> worst;
+  const auto limit = [&](BytesPerSecond bandwidth) {
+    worst = worst ? std::min(*worst, bandwidth) : bandwidth;
+  };
+  std::vector<Hop> hops;
+  for (const Group& group : groups) {
+    const double part = 1.0 / std::max(1.0, static_cast<double>(group.size()) - 1);
+    for (const int from : group) {
+      for (const int to : group) {
+        if (from == to) continue;
+        const BytesPerSecond own = machine_.link * nvlink_count(from, to);
+        if (own >= pair_bandwidth(from, to)) {
+          limit(own / part);
+          continue;
+        }
+        for (const Hop& hop : tree_route(gpu(from), gpu(to))) {
+          load[{hop.from, hop.to}] += part;
+          hops.push_back(hop);
+        }
+      }
+    }
+  }
+  for (const Hop& hop : hops) limit(hop.bandwidth / load[{hop.from, hop.to}]);
+  return worst ? *worst : machine_.node.gpu_link;
+}
+
 }  // namespace echelon

@@ -182,7 +182,7 @@ class MachineFit {
       return misfit(table, [&](const Measurement& row) {
         GroupLinks links;
         links.ranks = links.ranks_per_domain = row.ranks;
-        links.intra = kLink * share;
+        links.intra = links.intra_exchange = kLink * share;
         links.base = base_us * 1_us;
         return collective_time(*collective_named(row.what),
                                Bytes{static_cast<double>(row.shape[0])}, links);

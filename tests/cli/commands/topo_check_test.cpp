@@ -50,7 +50,9 @@ TEST_CASE("a check warns of values that are valid but probably unintended") {
        std::vector<Case>{{"odd",
                           {"faster than its PCIe slot",
                            "PCIe limits a domain's egress to 52 of its NICs' 75 GB/s", "unevenly"}},
-                         {"minimal", {"have no source", "no network cards"}},
+                         {"minimal",
+                          {"have no source", "no network cards",
+                           "no cpu_memory of a node: no plan offloads the optimizer to it"}},
                          {"full-mesh", {"'spine' is oversubscribed 2 to 1"}}}) {
     CAPTURE(each.name);
     const std::string brief = sandbox.plan("topo check --quiet " + description(each.name)).out;

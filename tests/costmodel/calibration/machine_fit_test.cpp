@@ -50,7 +50,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
   for (const std::int64_t bytes : {1 << 10, 1 << 16, 1 << 22}) {
     GroupLinks links;
     links.ranks = links.ranks_per_domain = 2;
-    links.intra = 50_GBps * c.link_efficiency;
+    links.intra = links.intra_exchange = 50_GBps * c.link_efficiency;
     links.base = c.collective_base;
     all.push_back(
         {"all_reduce", 2, 1, {bytes}, all_reduce(Bytes{static_cast<double>(bytes)}, links)});

@@ -16,6 +16,8 @@ GroupLinks wires(int ranks, int per_domain) {
           .intra = 400_GBps,
           .inter = 100_GBps,
           .inter_per_rank = 50_GBps,
+          .intra_exchange = 200_GBps,
+          .inter_exchange = 25_GBps,
           .in_switch = BytesPerSecond{},
           .base = Seconds{},
           .intra_hop = Seconds{},
@@ -155,7 +157,7 @@ TEST_CASE("no model beats the bound of the data sheet") {
 
 TEST_CASE("all-to-all is bound by the bytes that one rank sends to other nodes") {
   const GroupLinks g = wires(16, 8);
-  CHECK(all_to_all(16_GB, g).in(1_s) == Approx(8e9 / 50e9));
+  CHECK(all_to_all(16_GB, g).in(1_s) == Approx(8e9 / 25e9));
 }
 
 TEST_CASE("more bandwidth, fewer bytes and less latency never take longer") {
@@ -165,6 +167,8 @@ TEST_CASE("more bandwidth, fewer bytes and less latency never take longer") {
     fast.intra *= 2;
     fast.inter *= 2;
     fast.inter_per_rank *= 2;
+    fast.intra_exchange *= 2;
+    fast.inter_exchange *= 2;
     GroupLinks prompt = slow;
     prompt.intra_hop /= 2;
     prompt.inter_hop /= 2;

@@ -55,9 +55,9 @@ GroupLinks h800(int ranks) {
   links.ranks = ranks;
   links.ranks_per_domain = 8;
   links.domains = ranks / 8;
-  links.intra = 160_GBps;
+  links.intra = links.intra_exchange = 160_GBps;
   links.inter = 8 * 47_GBps;
-  links.inter_per_rank = 47_GBps;
+  links.inter_per_rank = links.inter_exchange = 47_GBps;
   return links;
 }
 

@@ -92,6 +92,11 @@ TEST_CASE("the error for a wrong value has its pointer and the expected value") 
             {"/gpu/memory", "'GB/s'", "an amount of memory", "is a bandwidth"}},
            {R"("unit": "GiB")", R"("unit": "Gib")", {"'Gib'", "GiB", "did you mean"}},
            {R"("unit": "Gbps")", R"("unit": "Gb")", {"/node/nics/rate", "Gbps"}},
+           // Bits stay bits, and bytes bytes: the nearest name is eight times off.
+           {R"("unit": "Gbps")", R"("unit": "Gb/s")", {"'Gb/s'", "did you mean 'Gbps'?"}},
+           {R"("unit": "Gbps")", R"("unit": "Gbit/s")", {"did you mean 'Gbps'?"}},
+           {R"("unit": "Gbps")", R"("unit": "Tb/s")", {"did you mean 'Tbps'?"}},
+           {R"("unit": "Gbps")", R"("unit": "GBps")", {"did you mean 'GB/s'?"}},
            {R"("nics": {)",
             R"("nics": {"kind": "infinband",)",
             {"/node/nics/kind", "infinband", "did you mean 'infiniband'?"}},

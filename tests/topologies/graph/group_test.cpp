@@ -277,3 +277,31 @@ TEST_CASE("more NIC bandwidth is never slower") {
     }
   }
 }
+
+// Four GPUs of a socket send to four of the other, a seventh of what each sends to each.
+TEST_CASE("an all-to-all of a PCIe box crosses the link of its sockets with half of its bytes") {
+  const GroupNetwork all = cluster_of("l40s", 8).group({8, 1});
+  CHECK(gbps(all.intra_exchange) == Approx(22 / (16.0 / 7)));
+  CHECK(gbps(all.intra) > 2 * gbps(all.intra_exchange));
+  const GroupNetwork pairs = cluster_of("l40s", 8).group({2, 4});
+  CHECK(gbps(pairs.intra_exchange) == Approx(22 / 4.0));
+  for (const char* name : {"dgx-h100", "mi300x", "dgx-v100"}) {  // a switch, meshes
+    CAPTURE(name);
+    const GroupNetwork other = cluster_of(name, 8).group({8, 1});
+    CHECK(other.intra_exchange == other.intra);
+  }
+}
+
+TEST_CASE("in an all-to-all between nodes all GPUs of a node share its NICs") {
+  const auto of = [](const char* name, RankGroup group) {
+    return gbps(cluster_of(name, 16).group(group).inter_exchange);
+  };
+  CHECK(of("l40s", {16, 1}) == Approx(50 / 8.0));
+  CHECK(of("l40s", {2, 8}) == Approx(50 / 8.0));
+  CHECK(of("rtx-4090", {16, 1}) == Approx(12.5 / 8));
+  CHECK(of("aws-p4d", {16, 1}) == Approx(50 / 8.0));
+  CHECK(of("dgx-a100", {16, 1}) == Approx(25));
+  CHECK(of("dgx-h100", {16, 1}) == Approx(50));
+  const GroupNetwork neighbours = cluster_of("l40s", 16).group({16, 1});
+  CHECK(neighbours.inter_per_rank > neighbours.inter_exchange);  // one GPU sends a message alone
+}
