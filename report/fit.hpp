@@ -33,6 +33,7 @@ struct SiteReport {
   SiteFit fit;
   std::vector<std::string> left_out;  ///< runs with reasons
   std::optional<NextRunAdvice> next;
+  std::vector<std::string> doubts{};  ///< sentences on runs that the fit does not explain
 };
 /// The step of every run before and after, how far every rate moved, what is still unknown, the
 /// band, and the next run.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/commands/log_facts.hpp"
@@ -10,12 +11,14 @@
 #include "cli/commands/next_run_advice.hpp"
 #include "cli/flags/request.hpp"
 #include "core/base/files.hpp"
+#include "core/base/text.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/observations.hpp"
 #include "evaluation/row_filter.hpp"
 #include "evaluation/site_fit.hpp"
 #include "report/fit.hpp"
+#include "report/format.hpp"
 
 namespace echelon::cli {
 namespace {
@@ -85,6 +88,44 @@ Status check_one_site(const CommandContext& context, const std::vector<MeasuredR
   return Done{};
 }
 
+/// Error: a run that is faster than its GPUs can multiply.
+Status check_possible(const CommandContext& context, const std::vector<MeasuredRun>& rows,
+                      const std::vector<Observation>& runs) {
+  for (const Observation& run : runs) {
+    const PlanCosts costs = run.cost_model.price(run.plan);
+    const double mfu = costs.mfu * (costs.time.step / (run.measured * kSecond));
+    if (mfu <= 1) continue;
+    const GpuSpec& gpu = run.cost_model.cluster().gpu();
+    const FlopsPerSecond peak = gpu.peak(run.cost_model.job().precision.compute);
+    return input_error(
+        fmt::format("{}, {}", context.arguments.words.front(), name_of_row(rows[run.row])),
+        fmt::format(
+            "a step of {}, in which {} do {:.3g} times the work that they can: {} per GPU at "
+            "the peak",
+            duration(run.measured * kSecond), counted(run.plan.gpus(), "GPU"), mfu,
+            fmt::format("{:.0f} TFLOP/s", peak.in(1_TFLOPS))),
+        "the seconds of a whole optimizer step, and its batch, sequence and model",
+        "correct the row, or leave it out with --where");
+  }
+  return Done{};
+}
+
+/// Runs that the fit cannot explain: their steps, or what the row says of them, are another's.
+std::vector<std::string> doubts_about(std::span<const RefitRun> runs) {
+  constexpr double kFar = 2;
+  std::vector<std::string> out;
+  for (const RefitRun& run : runs) {
+    const double off = std::max(run.measured / run.after, run.after / run.measured);
+    if (off <= kFar) continue;
+    out.push_back(fmt::format(
+        "{} is {:.3g} times as {} as predicted even after the fit: another plan or model than the "
+        "row says, another unit than seconds, or a stalled network. It moves all rates; leave it "
+        "out with --where unless it is right.",
+        run.name, off, run.measured > run.after ? "slow" : "fast"));
+  }
+  return out;
+}
+
 /// That of --calibration, or the shipped one.
 Result<Calibration> prior_of(const CommandContext& context, const CostModel& cost_model) {
   const auto path = context.arguments.value("calibration");
@@ -113,6 +154,8 @@ Result<CommandResult> fit_site_command(const CommandContext& context) {
   }
   const Status one_site = check_one_site(context, *rows, all.runs);
   if (!one_site) return one_site.error();
+  const Status possible = check_possible(context, *rows, all.runs);
+  if (!possible) return possible.error();
   const Result<Calibration> prior = prior_of(context, all.runs.front().cost_model);
   if (!prior) return prior.error();
   Runs runs;
@@ -122,6 +165,7 @@ Result<CommandResult> fit_site_command(const CommandContext& context) {
     names.push_back(name_of_row((*rows)[run.row]));
   }
   report.fit = fit_site(runs, *prior, names);
+  report.doubts = doubts_about(report.fit.runs);
   const FittedMemory memory = fit_site_memory(*rows, *prior);
   memory.write_to(report.fit.calibration);
   report.fit.rates.insert(report.fit.rates.end(), memory.rates.begin(), memory.rates.end());

@@ -104,6 +104,24 @@ void tell_failures(PlanRequest& request) {
   }
 }
 
+/// A job that fails before it has restarted and saved does not train; its days would be any number.
+Status check_progress(const Settings& settings, const PlanRequest& request) {
+  constexpr double kLeast = 0.001;
+  const std::optional<Goodput> goodput = goodput_of(request);
+  if (!goodput || !shows_goodput(request) || goodput->fraction >= kLeast) return Done{};
+  const Setting* restart = settings.find("restart-time");
+  const Setting* mtbf = settings.find("mtbf");
+  const Setting* named = mtbf != nullptr ? mtbf : restart;
+  return input_error(
+      named != nullptr ? named->where : "--mtbf",
+      fmt::format("a failure every {} of the whole job, {} of {} each, which restarts in {} and "
+                  "stops {} for a checkpoint: less than {:.1f} % of the time is training",
+                  duration(goodput->mtbf), counted(request.cluster.nodes(), "node"),
+                  duration(request.cluster.nodes() * goodput->mtbf), duration(goodput->restart),
+                  duration(goodput->stall), 100 * kLeast),
+      "a mean time between failures of one node, not of the job, that is longer: --mtbf 6338h");
+}
+
 }  // namespace
 
 Status read_economics(const Settings& settings, PlanRequest& request) {
@@ -125,6 +143,7 @@ Status read_economics(const Settings& settings, PlanRequest& request) {
   }
   if (const Status ok = read(settings, "goodput-from", o.measured, past_run_of); !ok) return ok;
   if (settings.has("max-gpus")) request.max_gpus = request.cluster.gpus();
+  if (const Status progress = check_progress(settings, request); !progress) return progress.error();
   tell_failures(request);
   return Done{};
 }

@@ -22,7 +22,7 @@ bool is_inner(Axis axis) { return axis != Axis::dp && axis != Axis::pp && axis !
 std::vector<Traffic> traffic_in_row(const PlanRequest& request, const ParallelPlan& plan,
                                     const ProcessGrid& grid, Axis axis) {
   const auto is_part_of = [&](Axis experts, Axis dense) {
-    return request.model.moe.experts > 0 && grid.group(experts) == grid.group(dense);
+    return request.model.moe.experts > 0 && grid.group(experts) == traffic_group(grid, dense);
   };
   const auto joined = [&](Axis experts) {
     std::vector<Traffic> all = traffic_of(request, plan, axis);
@@ -54,14 +54,15 @@ std::vector<AxisLayout> layout_of(const PlanRequest& request, const Candidate& c
   for (const Axis axis : kAxes) {
     const std::vector<Traffic> traffic = traffic_in_row(request, candidate.plan, grid, axis);
     if (traffic.empty()) continue;
-    const RankGroup group = grid.group(axis);
+    const RankGroup group = traffic_group(grid, axis);
     const GroupLinks placed = cost_model.links(group);
     const GroupLinks other =
         cost_model.links(is_inner(axis) ? group.outermost(grid.ranks()) : group.innermost());
     Bytes sent;
-    for (const Traffic& t : traffic) sent += t.times * t.payload;
-    out.push_back({axis, group.ranks, placed.domains, sent, alone(traffic, placed), other.domains,
-                   alone(traffic, other)});
+    for (const Traffic& t : traffic) sent += t.times * bus_factor(t.kind, group.ranks) * t.payload;
+    const bool with_cp = axis == Axis::dp && candidate.plan.cp > 1;
+    out.push_back({axis, with_cp, group.ranks, placed.domains, sent, alone(traffic, placed),
+                   other.domains, alone(traffic, other)});
   }
   return out;
 }

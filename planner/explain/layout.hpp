@@ -12,9 +12,10 @@ namespace echelon {
 /// and expert_dp have rows where their groups are not those of tp and dp.
 struct AxisLayout {
   Axis axis{};
+  bool with_cp = false;  ///< dp, and cp of more than one rank
   int ranks = 1;
   int domains = 1;  ///< NVLink domains a group touches as placed
-  Bytes sent;       ///< payload of its collectives per rank and step
+  Bytes sent;       ///< by a rank in a step: its collectives' payloads by their bus factors
   Seconds placed;
   int other_domains = 1;
   Seconds elsewhere;  ///< tp, cp, ep, etp: as the outermost axis; others: innermost

@@ -57,6 +57,7 @@ std::string site_fit_json(const SiteReport& report) {
               {"prior", report.fit.prior},
               {"fitted_to", calibration.fitted_to},
               {"left_out", report.left_out},
+              {"doubts", report.doubts},
               {"runs", runs_json(report.fit.runs, "run")},
               {"rates", rates_json(report.fit.rates)},
               {"prior_time_band", report.fit.prior_band},

@@ -210,9 +210,9 @@ std::string layout_text(const Explanation& explanation, const TextStyle& style) 
                                       ? std::string("the same")
                                       : fmt::format("{} over {}", duration(axis.elsewhere),
                                                     counted(axis.other_domains, "domain"));
-    table.add({std::string(name_of(axis.axis)), std::to_string(axis.ranks),
-               std::to_string(axis.domains), with_gib(axis.sent), duration(axis.placed),
-               elsewhere});
+    const std::string name = axis.with_cp ? "dp x cp" : std::string(name_of(axis.axis));
+    table.add({name, std::to_string(axis.ranks), std::to_string(axis.domains), with_gib(axis.sent),
+               duration(axis.placed), elsewhere});
   }
   std::string out = heading("Layout on the network, per step", style) + table.text(style);
   const AxisLayout& first = explanation.layout.front();

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 
@@ -73,8 +74,18 @@ std::string knowledge_text(std::span<const FittedRate> all, double prior_band, d
                fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
                fmt::format("{:.0f} %", 100 * rate.learned)});
   }
-  std::string out = moved.empty() ? "\nNo rate that the runs tell of moved by half a percent.\n"
-                                  : "\n" + moved.text(style);
+  double farthest = 0;
+  for (const FittedRate& rate : all) {
+    if (rate.prior != 0) farthest = std::max(farthest, std::abs(rate.value / rate.prior - 1));
+  }
+  std::string out = "\n" + moved.text(style);
+  if (moved.empty()) {
+    constexpr double kSomething = 0.005;
+    out = farthest < kSomething
+              ? "\nNo rate moved by half a percent.\n"
+              : fmt::format("\nRates moved by up to {}, though the runs tell little of any one.\n",
+                            percent(farthest));
+  }
   if (const std::string unknown = unknown_rates(all); !unknown.empty()) {
     out += "\n" + folded("Still unknown, as before: " + unknown + ".", "", style);
   }
@@ -105,8 +116,9 @@ std::string site_fit_text(const SiteReport& report, const TextStyle& style) {
   for (const std::string& why : report.left_out) out += "left out: " + why + "\n";
   out += fmt::format("Rates of a site after {}, starting from {}\n\n",
                      counted(std::ssize(fit.runs), "run"), fit.prior);
-  return out + runs_table(fit.runs, style) +
-         knowledge_text(fit.rates, fit.prior_band, fit.calibration.time_band, style) +
+  out += runs_table(fit.runs, style);
+  for (const std::string& doubt : report.doubts) out += "\n" + folded(doubt, "", style);
+  return out + knowledge_text(fit.rates, fit.prior_band, fit.calibration.time_band, style) +
          next_run_text(report.next, style);
 }
 

@@ -239,6 +239,23 @@ TEST_CASE("states that are not those of the framework's own precision are told")
   CHECK(lacks(told("torchtitan", "bf16:fsdp-fp32-shards"), "which are not those of") != "");
 }
 
+TEST_CASE("answers say what the description of a machine leaves open") {
+  const Sandbox sandbox;
+  const auto answer = [&](const std::string& cluster, const std::string& gpus) {
+    return sandbox.plan("predict --model gpt2 --gpus " + gpus + " --cluster " + cluster,
+                        "COLUMNS=1000").out;
+  };
+  const std::string peers = "direct access between the GPUs of a node over PCIe";
+  CHECK(lacks(answer("rtx-4090", "4"), peers) == "");
+  CHECK(lacks(answer("rtx-4090", "1"), peers) != "");
+  CHECK(lacks(answer("l40s", "4"), peers) != "");
+  const std::string memory = "no offload of the optimizer: the description of minimal does not say";
+  const std::string minimal =
+      shell_word(std::string(ECHELON_SOURCE_DIR) + "/tests/topologies/machines/minimal.json");
+  CHECK(lacks(answer(minimal, "1"), memory) == "");
+  CHECK(lacks(answer("dgx-h100", "8"), "no offload of the optimizer") != "");
+}
+
 TEST_CASE("8k tokens are 8,192, as contexts are named") {
   const Sandbox sandbox;
   const auto sequence = [&](const std::string& given) {
@@ -249,6 +266,8 @@ TEST_CASE("8k tokens are 8,192, as contexts are named") {
   CHECK(lacks(sequence("2k"), "\"seq\": 2048,") == "");
   CHECK(lacks(sequence("4K"), "\"seq\": 4096,") == "");
   CHECK(lacks(sequence("8kk"), "'8kk'") == "");
+  CHECK(lacks(sequence("131,072"), "'131,072'; expected a whole number of tokens") == "");
+  CHECK(lacks(sequence("131,072"), "8k (8,192) or 1M (1,048,576)") == "");
   CHECK(lacks(sequence("1.5k"), "--seq") == "");
   CHECK(lacks(sequence("5000M"), "--seq") == "");
   CHECK(lacks(sequence("k"), "--seq") == "");

@@ -30,6 +30,22 @@ double predicted(const Sandbox& sandbox, const std::string& more) {
 
 }  // namespace
 
+TEST_CASE("plan fit refuses a step that no GPU can take, and doubts one that it cannot explain") {
+  const Sandbox sandbox;
+  sandbox.write("fast.csv", kSiteColumns + site_row("r1", kH100, "2", "0.05"));
+  const std::string impossible = complaint(sandbox.plan("fit fast.csv"), 2);
+  CHECK(lacks(impossible, "row 2 (r1)") == "");
+  CHECK(lacks(impossible, "times the work that they can: 989 TFLOP/s per GPU") == "");
+  sandbox.write("slow.csv", kSiteColumns + site_row("r1", kH100, "2", "2000"));
+  const ProcessResult milliseconds = sandbox.plan("fit slow.csv", "COLUMNS=1000");
+  CHECK(milliseconds.exit_code == 0);
+  CHECK(lacks(milliseconds.out, "times as slow as predicted even after the fit") == "");
+  CHECK(milliseconds.out.find("No rate moved") == std::string::npos);
+  const Json fit = document(sandbox.plan("fit slow.csv --json"));
+  REQUIRE(fit["doubts"].size() == 1);
+  CHECK(fit["doubts"][0].get<std::string>().find("row 2 (r1) is ") == 0);
+}
+
 TEST_CASE("one run is enough: plan fit writes rates, a narrower band and the next run") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", kSiteColumns + site_row("r1", kH100, "2", "2.0"));
@@ -37,7 +53,7 @@ TEST_CASE("one run is enough: plan fit writes rates, a narrower band and the nex
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   const Json fit = document(result);
-  check_keys(fit, {"schema", "name", "prior", "fitted_to", "left_out", "runs", "rates",
+  check_keys(fit, {"schema", "name", "prior", "fitted_to", "left_out", "doubts", "runs", "rates",
                    "prior_time_band", "time_band", "next_run"});
   CHECK(fit["prior"] == "hopper-nanotron");
   REQUIRE(fit["runs"].size() == 1);

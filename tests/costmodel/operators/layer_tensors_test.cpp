@@ -181,3 +181,13 @@ TEST_CASE("unequal loads lengthen the experts' GEMMs and nothing of attention") 
   CHECK(forward(1.5, LayerKind::moe) < 1.5 * forward(1, LayerKind::moe));
   CHECK(forward(1.5, LayerKind::dense) == forward(1, LayerKind::dense));
 }
+
+TEST_CASE("no rank gets more rows than all ranks of its group have") {
+  const ModelSpec model = load_model("deepseek-v3").value();
+  const auto of = [&](int ep, double imbalance) {
+    return per_token(model, "bf16", {.ep = ep}, LayerKind::moe, imbalance);
+  };
+  CHECK(of(1, 8) == of(1, 1));
+  CHECK(of(2, 8) == of(2, 2));
+  CHECK(of(2, 2) > of(2, 1));
+}
