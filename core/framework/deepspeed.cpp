@@ -105,6 +105,12 @@ constexpr std::array kDeepspeedRemarks = {
                "_raise_unsupported_load_balance_coeff"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.zero != 3 || p.instances() == 1) return {};
+                 return "DeepSpeed 0.19.6 or older, for MiCS, which 0.19.8 refuses";
+               },
+               "DeepSpeed 0.19.8, deepspeed/runtime/config.py:120"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.pp == 1) return {};
                  return "PipelineModule(partition_method='type:<layer class>')";
                },

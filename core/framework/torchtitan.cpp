@@ -209,6 +209,15 @@ constexpr std::array kTorchtitanRemarks = {
                                     : "parallelism.fsdp_reshard_after_forward = \"never\"";
                },
                "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:327"},
+    RemarkRule{
+        RemarkKind::needs,
+        [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+          const bool both = p.schedule == ScheduleKind::dualpipe_v && p.ep > 1;
+          if (!both || p.recompute == Recompute::none) return {};
+          return "the setting parallelism.pipeline_parallel_expert_parallel_overlap = false, "
+                 "for recomputation";
+        },
+        "torchtitan v0.2.2, torchtitan/distributed/dual_pipe_v.py:45"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.ep == 1 || p.dispatcher == Dispatcher::alltoall) return {};

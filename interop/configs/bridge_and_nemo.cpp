@@ -76,7 +76,8 @@ MaybeValue read_adapters(const ConfigRow& row, const ConfigReading& reading) {
   std::string names = of(targets);
   std::erase_if(names, [](char c) { return c == '[' || c == ']' || c == ' '; });
   const ConfigEntry& stated = rank != nullptr ? *rank : *targets;
-  return std::optional(ReadValue{of(rank) + ":" + names, Origin::found, reading.place(stated)});
+  const std::string text = names.empty() ? of(rank) : of(rank) + ":" + names;
+  return std::optional(ReadValue{text, Origin::found, reading.place(stated)});
 }
 
 std::vector<ConfigRow> plan_rows(const Sections& s) {

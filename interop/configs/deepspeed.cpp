@@ -21,8 +21,11 @@ MaybeValue read_batch(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional<ReadValue>{};
 }
 
+/// With AutoTP DeepSpeed checks the batch as if all ranks were data-parallel ones, before it makes
+/// the groups; without train_batch_size it checks nothing. Source: DeepSpeed edaa7221,
+/// deepspeed/__init__.py:213, runtime/config.py:937.
 void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  write_number(out, row.keys[0], config.global_batch);
+  if (config.plan.tp == 1) write_number(out, row.keys[0], config.global_batch);
   ConfigRow accumulation = row;
   accumulation.keys = {row.keys[1]};
   write_accumulation(accumulation, config, out);

@@ -251,6 +251,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
     comments.push_back(fmt::format("not expressed: {} {}, but {}", label_of(lost.field),
                                    lost.wanted, lost.instead));
   }
+  out.comments = comments;
   if (format.syntax == ConfigSyntax::arguments) {
     out.arguments = write_arguments(document);
     out.text = script_of(format, config, comments, out);

@@ -20,8 +20,9 @@ struct Inexpressible {
 };
 
 struct ExportedConfig {
-  std::string text;                ///< of the file
-  std::string arguments;           ///< of a command line: what stands behind the program
+  std::string text;                   ///< of the file
+  std::string arguments;              ///< of a command line: what stands behind the program
+  std::vector<std::string> comments;  ///< of the file: version, size, notes, what is lost
   std::vector<std::string> notes;  ///< what the user fills in, what is set in code, what it needs
   std::string environment;         ///< lines of a script, in front of the program
   std::vector<Inexpressible> lost;

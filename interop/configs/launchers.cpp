@@ -51,15 +51,16 @@ Result<Body> body_of(const ConfigFormat& format, const RunConfig& config,
     return input_error("the format", fmt::format("{} starts its processes itself", format.title),
                        "a format that torchrun starts", std::string(format.usage));
   }
+  std::string notes;  // but for how the file by itself is given to the framework
+  for (std::size_t i = 1; i < exported.comments.size(); ++i) {
+    notes += "# " + exported.comments[i] + "\n";
+  }
   if (format.syntax == ConfigSyntax::arguments) {
-    return Body{exported.environment,
+    return Body{notes + exported.environment,
                 fmt::format("{} \\\n{}", format.program_of(config.model), exported.arguments)};
   }
   const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
-  std::string notes;  // JSON has no comments
-  if (format.syntax == ConfigSyntax::json) {
-    for (const std::string& note : exported.notes) notes += "# " + note + "\n";
-  }
+  if (format.syntax != ConfigSyntax::json) notes.clear();  // others have them inside
   return Body{
       exported.environment + notes + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),
       replaced(std::string(format.program), "FILE", name) + "\n"};
@@ -118,7 +119,8 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
            "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n" +
            body->file +
            fmt::format(
-               "srun torchrun --nproc_per_node {} --nnodes {} --rdzv_id \"$SLURM_JOB_ID\" \\\n"
+               "srun --cpu-bind=none torchrun --nproc_per_node {} --nnodes {} --rdzv_id "
+               "\"$SLURM_JOB_ID\" \\\n"
                "  --rdzv_backend c10d --rdzv_endpoint \"$MASTER_ADDR:{}\" \\\n  {}",
                size.per_node, size.nodes, kPort, body->command);
   }
@@ -128,6 +130,7 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
           : " -x CUDA_DEVICE_MAX_CONNECTIONS";
   // One process for each GPU; the program reads its rank from Open MPI's variables.
   return "#!/bin/bash\n" + body->file +
+         fmt::format("export MASTER_ADDR=FILL_IN MASTER_PORT={}\n", kPort) +
          fmt::format(
              "mpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  -x MASTER_ADDR -x "
              "MASTER_PORT{} bash -c 'RANK=$OMPI_COMM_WORLD_RANK "

@@ -258,6 +258,7 @@ std::vector<ConfigRow> plan_rows() {
            {"2", {{"use-custom-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim_grads"}}},
            {"3", {{"use-torch-fsdp2", "true"}}},
            {"1", {{"use-distributed-optimizer", "true"}}},
+           {"0", {}},  // before the next, which Megatron-LM does not have
            // Of Megatron-DeepSpeed, which repeats what its JSON says.
            {"0", {{"zero-stage", "0"}}},
            {"1", {{"zero-stage", "1"}}},
@@ -265,7 +266,6 @@ std::vector<ConfigRow> plan_rows() {
            {"3", {{"zero-stage", "3"}}},
            {"1", {{"optimizer", "dist_muon"}}},
            {"1", {{"use-megatron-fsdp", "true"}, {"data-parallel-sharding-strategy", "optim"}}},
-           {"0", {}},
            {"0", {{"data-parallel-sharding-strategy", "no_shard"}}},
            {"0", {{"optimizer", "*"}}}}),
       computed(plan_part<&P::shard_group>, {"num-distributed-optimizer-instances"}, write_instances,

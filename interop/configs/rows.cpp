@@ -101,7 +101,9 @@ MaybeValue group_of_vpp(const ConfigRow& row, const ConfigReading& reading) {
       return std::optional(ReadValue{std::to_string(*group), Origin::found, reading.place(*entry)});
     }
   }
-  return std::optional(derived(plan.vpp > 1 ? plan.pp : 1, "pp, with interleaving"));
+  // Both chunks of a rank of DualPipeV take one microbatch at a time.
+  const bool grouped = plan.vpp > 1 && plan.schedule != ScheduleKind::dualpipe_v;
+  return std::optional(derived(grouped ? plan.pp : 1, "pp, with interleaving"));
 }
 
 MaybeValue whole_zero_group(const ConfigRow&, const ConfigReading& reading) {

@@ -27,7 +27,7 @@ const std::vector<NamedConfigField>& job_fields() {
       {&RunConfig::precision, "precision", "precision"},
       {&RunConfig::flash_attention, "flash attention", "flash-attention"},
       {&RunConfig::packed_documents, "attention within documents"},
-      {&RunConfig::adapters, "adapters (LoRA)"},
+      {&RunConfig::adapters, "adapters (LoRA)", "lora"},
   };
   return kFields;
 }

@@ -64,7 +64,14 @@ void write_titan_zero(const ConfigRow& row, const RunConfig& config, ConfigDocum
   }
 }
 
-/// Modules of each chunk, in the order of the model.
+/// The rank that holds a stage: DualPipeV's second chunks run back. Source: torchtitan v0.2.2,
+/// torchtitan/distributed/pipeline_parallel.py:440 (style "v").
+int rank_of_stage(const P& plan, int stage) {
+  const bool back = plan.schedule == ScheduleKind::dualpipe_v && stage >= plan.pp;
+  return back ? 2 * plan.pp - 1 - stage : stage % plan.pp;
+}
+
+/// Modules of each stage, in the order of the model.
 void write_modules_of_chunks(const ConfigRow& row, const RunConfig& config, std::string_view head,
                              ConfigDocument& out) {
   const P& plan = config.plan;
@@ -72,20 +79,20 @@ void write_modules_of_chunks(const ConfigRow& row, const RunConfig& config, std:
   ConfigValue parts;
   parts.is_list = true;
   int layer = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      ConfigValue part;
-      part.is_list = true;
-      if (parts.items.empty()) part.items.push_back(quoted("tok_embeddings"));
-      for (int i = 0; i < layers_in_chunk(plan, rank, chunk); ++i) {
-        part.items.push_back(quoted(fmt::format("layers.{}", layer++)));
-      }
-      if (chunk == plan.vpp - 1 && rank == plan.pp - 1) {
-        part.items.push_back(quoted("norm"));
-        part.items.push_back(quoted(std::string(head)));
-      }
-      parts.items.push_back(std::move(part));
+  const int stages = plan.pp * plan.vpp;
+  for (int stage = 0; stage < stages; ++stage) {
+    ConfigValue part;
+    part.is_list = true;
+    if (stage == 0) part.items.push_back(quoted("tok_embeddings"));
+    const int layers = layers_in_chunk(plan, rank_of_stage(plan, stage), stage / plan.pp);
+    for (int i = 0; i < layers; ++i) {
+      part.items.push_back(quoted(fmt::format("layers.{}", layer++)));
     }
+    if (stage == stages - 1) {
+      part.items.push_back(quoted("norm"));
+      part.items.push_back(quoted(std::string(head)));
+    }
+    parts.items.push_back(std::move(part));
   }
   out.set(row.keys[0], std::move(parts));
 }
@@ -126,7 +133,10 @@ MaybeValue read_titan_modules(const ConfigRow& row, const ConfigReading& reading
                                     pp * vpp);
   }
   std::vector<int> stages(static_cast<std::size_t>(pp), 0);
-  for (std::size_t i = 0; i < chunks.size(); ++i) stages[i % stages.size()] += chunks[i];
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int rank = rank_of_stage(config.plan, static_cast<int>(i));
+    if (rank >= 0) stages[static_cast<std::size_t>(rank)] += chunks[i];
+  }
   return std::optional(
       derived(fmt::format("{}", fmt::join(stages, ",")),
               modules != nullptr ? reading.place(*modules) : "torchtitan's split"));

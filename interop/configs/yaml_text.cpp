@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "core/base/text.hpp"
@@ -104,12 +105,18 @@ void resolve_references(ConfigDocument& document) {
   }
 }
 
+/// Words that YAML 1.1, which PyYAML reads, takes for booleans.
+bool is_switch(std::string_view text) {
+  constexpr std::array kSwitches = {"no", "yes", "on", "off", "n", "y"};
+  return std::ranges::find(kSwitches, lower_case(text)) != kSwitches.end();
+}
+
 void emit(YAML::Emitter& out, const ConfigValue& value) {
   if (value.is_list) {
     out << YAML::Flow << YAML::BeginSeq;
     for (const ConfigValue& item : value.items) emit(out, item);
     out << YAML::EndSeq;
-  } else if (value.is_string) {
+  } else if (value.is_string || is_switch(value.text)) {
     out << YAML::DoubleQuoted << value.text;
   } else {
     out << value.text;

@@ -201,6 +201,7 @@ def cases(plan):
     models = sorted(file.stem for file in (ROOT / "core" / "model" / "catalog").glob("*.json"))
     for model in models:
         yield ["--model", model, "--gpus", "8", "--zero", "1"]
+    yield ["--model", "llama3-8b", "--gpus", "8", "--zero", "0"]
     for precision in PRECISIONS:
         yield ["--model", "llama3-8b", "--gpus", "8", "--zero", "1", "--precision", precision]
         yield ["--model", "deepseek-v3", "--gpus", "256", "--pp", "8", "--ep", "32", "--zero", "1",

@@ -242,8 +242,9 @@ TEST_CASE("states that are not those of the framework's own precision are told")
 TEST_CASE("answers say what the description of a machine leaves open") {
   const Sandbox sandbox;
   const auto answer = [&](const std::string& cluster, const std::string& gpus) {
-    return sandbox.plan("predict --model gpt2 --gpus " + gpus + " --cluster " + cluster,
-                        "COLUMNS=1000").out;
+    return sandbox
+        .plan("predict --model gpt2 --gpus " + gpus + " --cluster " + cluster, "COLUMNS=1000")
+        .out;
   };
   const std::string peers = "direct access between the GPUs of a node over PCIe";
   CHECK(lacks(answer("rtx-4090", "4"), peers) == "");

@@ -100,6 +100,15 @@ TEST_CASE("plan export trace writes the simulated step") {
   CHECK(lacks(many, "instructions") == "");
 }
 
+TEST_CASE("adapters come back from the recipe that they were exported to") {
+  const Sandbox sandbox;
+  const std::string answer = " --model llama3-8b --gpus 8 --zero 1 --seq 4096 --global-batch 64 ";
+  REQUIRE(sandbox.plan("export megatron-bridge" + answer + "--lora 8:linear_qkv -o lora.sh")
+              .exit_code == 0);
+  const auto back = document(sandbox.plan("explain --from lora.sh --model llama3-8b --json"));
+  CHECK(back["request"]["lora"]["rank"] == 8);
+}
+
 TEST_CASE("Kubernetes is asked for the GPUs of the cluster's vendor") {
   const Sandbox sandbox;
   const std::string model = "export kubernetes --model llama2-7b --zero 1 --gpus 16 --cluster ";

@@ -11,7 +11,7 @@ namespace {
 const AdapterTargets kAll{AdapterTarget::linear_qkv, AdapterTarget::linear_proj,
                           AdapterTarget::linear_fc1, AdapterTarget::linear_fc2};
 
-std::string error_of(std::string_view text) {
+std::string refusal(std::string_view text) {
   const Result<Adapters> read = parse_adapters(text, "--lora", kAll);
   return read ? "none" : read.error().message();
 }
@@ -29,14 +29,13 @@ TEST_CASE("a rank alone adapts the usual targets, and text is read as it is writ
 
 TEST_CASE("wrong adapters are refused with what is allowed") {
   for (const std::string_view text :
-       {"", "0", "-1", "4097", "1e3", "x:linear_qkv", ":linear_qkv"}) {
+       {"", "0", "-1", "4097", "x:linear_qkv", ":linear_qkv"}) {
     CAPTURE(text);
-    CHECK(error_of(text).find("a rank from 1 to 4,096") != std::string::npos);
+    CHECK(refusal(text).find("a rank from 1 to 4,096") != std::string::npos);
   }
-  CHECK(error_of("8:q_proj").find("q_proj, k_proj, v_proj are linear_qkv") != std::string::npos);
-  CHECK(error_of("8:").find("unknown module to adapt ''") != std::string::npos);
-  CHECK(error_of("8:linear_qkv,linear_fc3").find("did you mean 'linear_fc1'?") !=
-        std::string::npos);
+  CHECK(refusal("8:q_proj").find("q_proj, k_proj, v_proj are linear_qkv") != std::string::npos);
+  CHECK(refusal("8:").find("unknown module to adapt ''") != std::string::npos);
+  CHECK(refusal("8:linear_qkv,linear_fc3").find("did you mean 'linear_fc1'?") != std::string::npos);
 }
 
 // Llama 2 70B: hidden 8192, 64 heads of 128 over 8 key/value heads, 80 layers.

@@ -85,12 +85,12 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.predicted.time.compute = Seconds{any_number(draw)};
   f.predicted.time.fill_drain = Seconds{any_number(draw) / 3};
   f.predicted.time.imbalance = Seconds{any_number(draw)};
-  f.predicted.time.stragglers = Seconds{any_number(draw)};
+  f.predicted.time.stragglers = 2 * f.predicted.time.imbalance;
   for (int i = 0; i < f.plan.pp; ++i) {
     StageTime time;
     time.compute = Seconds{any_number(draw)};
     time.imbalance = Seconds{any_number(draw)};
-    time.stragglers = Seconds{any_number(draw)};
+    time.stragglers = 2 * time.imbalance;
     f.predicted.stage_times.push_back(time);
   }
   if (draw.coin()) f.predicted.closed_form = Seconds{any_number(draw)};

@@ -126,7 +126,7 @@ TEST_CASE("HybridEP's kernels inside a domain take as long as published") {
   // between 8 ranks.
   const MixtureOfExperts moe = mixture(64, 8, 1, 1);
   GroupLinks links = h800(8);
-  links.intra = BytesPerSecond{720e9};
+  links.intra = links.intra_exchange = BytesPerSecond{720e9};
   const Bytes payload{2.0 * 4096 * 7168 * 8};
   const double logical = 2.0 * 4096 * 7168 * places_met(moe, 8);
   const Seconds time = expert_exchange(Dispatcher::hybridep, moe, payload, 1, links);

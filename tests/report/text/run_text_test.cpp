@@ -63,6 +63,7 @@ TEST_CASE("a run reports the idle time of every stage next to the predicted one"
                      .communication_wait = Seconds{communication},
                      .fill_drain = Seconds{fill},
                      .imbalance = Seconds{imbalance},
+                     .stragglers = {},
                      .optimizer = {},
                      .host = {},
                      .data = {}};
