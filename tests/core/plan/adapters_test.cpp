@@ -28,8 +28,7 @@ TEST_CASE("a rank alone adapts the usual targets, and text is read as it is writ
 }
 
 TEST_CASE("wrong adapters are refused with what is allowed") {
-  for (const std::string_view text :
-       {"", "0", "-1", "4097", "x:linear_qkv", ":linear_qkv"}) {
+  for (const std::string_view text : {"", "0", "-1", "4097", "x:linear_qkv", ":linear_qkv"}) {
     CAPTURE(text);
     CHECK(refusal(text).find("a rank from 1 to 4,096") != std::string::npos);
   }

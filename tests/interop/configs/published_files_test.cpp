@@ -154,7 +154,7 @@ TEST_CASE("files of tools that start a framework are refused by name") {
       "sft.yaml",
       "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
   CHECK(holds(factory, "LLaMA-Factory"));
-  CHECK(holds(factory, "LoRA is not priced"));
+  CHECK(holds(factory, "adapters are --lora RANK"));
   CHECK(holds(refusal_of("config.json", R"({"model_type": "llama", "vocab_size": 32000})"),
               "--model takes it"));
   CHECK(holds(refusal_of("plan.json",
