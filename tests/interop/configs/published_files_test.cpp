@@ -154,7 +154,7 @@ TEST_CASE("files of tools that start a framework are refused by name") {
       "sft.yaml",
       "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
   CHECK(holds(factory, "LLaMA-Factory"));
-  CHECK(holds(factory, "LoRA is not priced"));
+  CHECK(holds(factory, "adapters are --lora RANK"));
   CHECK(holds(refusal_of("config.json", R"({"model_type": "llama", "vocab_size": 32000})"),
               "--model takes it"));
   CHECK(holds(refusal_of("plan.json",
@@ -337,8 +337,9 @@ TEST_CASE("the groups of an accelerate configuration are all GPUs") {
 }
 
 TEST_CASE("Megatron-Bridge and NeMo 2 exchange heads of context parallelism") {
-  for (const auto& [format, setting] : {std::pair{"megatron-bridge", "model.cp_comm_type=a2a"},
-                                        std::pair{"nemo", "model.config.cp_comm_type=a2a"}}) {
+  for (const auto& [format, setting] :
+       {std::pair{"megatron-bridge", "model.transformer.cp_comm_type=a2a"},
+        std::pair{"nemo", "model.config.cp_comm_type=a2a"}}) {
     P plan = split_over(1, 2, 8, 1);
     plan.cp_comm = CpComm::all_to_all;
     const ExportedConfig out = exported_job(format, 16, plan);
