@@ -1,4 +1,6 @@
 // Megatron-Bridge, NeMo 2 and NeMo 1: Megatron-Core's fields under the names of their sections.
+// Over 400 lines because the three share the rows of one table.
+#include "interop/configs/bridge_spelling.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -13,7 +15,10 @@ struct Sections {
   std::string_view layout{}, first{}, last{}, embedding{}, loss{};
   std::string_view granularity, method, layers;
   std::string_view mbs, gbs, seq;
+  std::string_view model_seq{};  ///< the same of the model; "": the framework copies it
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
+  std::string_view optimizer_distributed{};  ///< either of both switches ZeRO-1 on
+  std::string_view checkpoint{};             ///< format of checkpoints
   std::string_view tp_overlap, rank_order;
   std::string_view cp_comm{};                      ///< "": it has none
   std::string_view rank{}, targets{};              ///< of adapters; "": in the recipe
@@ -80,9 +85,69 @@ MaybeValue read_adapters(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(ReadValue{text, Origin::found, reading.place(stated)});
 }
 
+/// Keys: that of the data, which is read; that of the model.
+void write_sequence(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  for (const std::string_view key : row.keys) write_number(out, key, config.sequence);
+}
+
+MaybeValue read_sequence(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys[0]);
+  if (entry == nullptr) return std::optional<ReadValue>{};
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+/// Keys: gradients, which are read; parameters, which ZeRO alone gathers.
+void write_overlap_of_gathers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const bool gathers = config.plan.overlap_dp && config.plan.zero > 0;
+  out.set(row.keys[0], scalar(config.plan.overlap_dp ? "true" : "false"));
+  out.set(row.keys[1], scalar(gathers ? "true" : "false"));
+}
+
+/// Recipes of long sequences have a kind of their own, which matters with cp > 1 alone.
+void write_cp_comm(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.plan.cp > 1) {
+    out.set(row.cases.front().settings.front().key, scalar(text_of(row.field, config)));
+  }
+}
+
+ConfigRow cp_comm_row(std::string_view key) {
+  if (key.empty()) return fixed(plan_part<&P::cp_comm>, "p2p");
+  ConfigRow row = choice(plan_part<&P::cp_comm>, {{"a2a", {{key, "a2a"}}},
+                                                  {"all_gather", {{key, "all_gather"}}},
+                                                  {"p2p", {}},
+                                                  {"p2p", {{key, "p2p"}}}});
+  row.write = write_cp_comm;
+  return row;
+}
+
+/// Megatron-FSDP saves in a format of its own. Source: Megatron-Bridge 067f987d,
+/// src/megatron/bridge/training/config.py, and NeMo 8cfedd72,
+/// nemo/lightning/pytorch/strategies/megatron_strategy.py. Either of the switches of ddp and of the
+/// optimizer shards the states: both are off without ZeRO (the same files).
+ConfigRow zero_row(const Sections& s) {
+  std::vector<ConfigSetting> three = {{s.fsdp, "true"}, {s.strategy, "optim_grads_params"}};
+  std::vector<ConfigSetting> two = {{s.fsdp, "true"}, {s.strategy, "optim_grads"}};
+  if (!s.checkpoint.empty()) {
+    three.push_back({s.checkpoint, "fsdp_dtensor", false, true});
+    two.push_back({s.checkpoint, "fsdp_dtensor", false, true});
+  }
+  for (auto* fsdp : {&three, &two}) fsdp->push_back({s.distributed, "true", false, true});
+  std::vector<ConfigSetting> none = {{s.distributed, "false"}};
+  if (!s.optimizer_distributed.empty()) {
+    none.push_back({s.optimizer_distributed, "false", false, true});
+  }
+  return choice(plan_part<&P::zero>, {{"3", std::move(three)},
+                                      {"2", std::move(two)},
+                                      {"1", {{s.distributed, "true"}}},
+                                      {"0", std::move(none)},
+                                      {s.zero_default, {}}});
+}
+
 std::vector<ConfigRow> plan_rows(const Sections& s) {
+  std::vector<std::string_view> sequences = {s.seq};
+  if (!s.model_seq.empty()) sequences.push_back(s.model_seq);
   std::vector<ConfigRow> rows = {
-      plain(&RunConfig::sequence, {s.seq}),
+      computed(&RunConfig::sequence, std::move(sequences), write_sequence, read_sequence),
       fixed(&RunConfig::framework, "megatron-core"),
       fixed(&RunConfig::flash_attention, "true"),
       fixed(&RunConfig::packed_documents, "false"),
@@ -99,12 +164,7 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
             if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
           },
           etp_is_tp),
-      s.cp_comm.empty()
-          ? fixed(plan_part<&P::cp_comm>, "p2p")
-          : choice(plan_part<&P::cp_comm>, {{"a2a", {{s.cp_comm, "a2a"}}},
-                                            {"all_gather", {{s.cp_comm, "all_gather"}}},
-                                            {"p2p", {}},
-                                            {"p2p", {{s.cp_comm, "p2p"}}}}),
+      cp_comm_row(s.cp_comm),
       follows(plan_part<&P::dp>, dp_of_gpus),
       plain(plan_part<&P::microbatch>, {s.mbs}),
       computed(
@@ -119,13 +179,7 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
       computed(plan_part<&P::layers_per_stage>, {s.layout, s.first, s.last, s.embedding, s.loss},
                write_stage_layers, read_stage_layers),
   };
-  ConfigRow zero =
-      choice(plan_part<&P::zero>, {{"3", {{s.fsdp, "true"}, {s.strategy, "optim_grads_params"}}},
-                                   {"2", {{s.fsdp, "true"}, {s.strategy, "optim_grads"}}},
-                                   {"1", {{s.distributed, "true"}}},
-                                   {"0", {{s.distributed, "false"}}},
-                                   {s.zero_default, {}}});
-  rows.push_back(std::move(zero));
+  rows.push_back(zero_row(s));
   rows.push_back(
       computed(plan_part<&P::shard_group>, {s.instances}, write_instances, read_instances));
   rows.push_back(on_off(plan_part<&P::sequence_parallel>, s.sequence_parallel, "false"));
@@ -137,7 +191,10 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
                           write_recompute_layers, read_recompute_layers));
   rows.push_back(follows(plan_part<&P::selective_layers>, no_layers));
   rows.push_back(fixed(plan_part<&P::offload_optimizer>, "0"));
-  rows.push_back(on_off(plan_part<&P::overlap_dp>, s.grad_overlap, s.overlap_default));
+  ConfigRow overlap = computed(plan_part<&P::overlap_dp>, {s.grad_overlap, s.param_overlap},
+                               write_overlap_of_gathers, bool_at);
+  overlap.absent = s.overlap_default;
+  rows.push_back(std::move(overlap));
   rows.push_back(on_off(plan_part<&P::overlap_tp>, s.tp_overlap, "false"));
   rows.push_back(follows(plan_part<&P::overlap_pp>, overlap_of_interleaving));
   rows.push_back(follows(plan_part<&P::bucket>, no_layers));
@@ -177,6 +234,9 @@ ConfigFormat megatron_bridge_format() {
                 // A recipe that is named sets the reduction itself.
                 {"bf16:adam-bf16-gradients",
                  {{"mixed_precision.grad_reduce_in_fp32", "false"},
+                  {"mixed_precision.bf16", "true", false, true},
+                  {"mixed_precision.params_dtype", "torch.bfloat16", false, true},
+                  {"mixed_precision.pipeline_dtype", "torch.bfloat16", false, true},
                   {"ddp.grad_reduce_in_fp32", "false", false, true}}},
                 {"fp8:primary-weights",
                  {{"mixed_precision", "bf16_with_fp8_delayed_scaling_mixed"}}},
@@ -209,26 +269,29 @@ ConfigFormat megatron_bridge_format() {
                  "without this option"},
                 {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(format,
-           plan_rows(in_model_section({.granularity = "model.recompute_granularity",
-                                       .method = "model.recompute_method",
-                                       .layers = "model.recompute_num_layers",
-                                       .mbs = "train.micro_batch_size",
-                                       .gbs = "train.global_batch_size",
-                                       .seq = "dataset.seq_length",
-                                       .distributed = "ddp.use_distributed_optimizer",
-                                       .grad_overlap = "ddp.overlap_grad_reduce",
-                                       .param_overlap = "ddp.overlap_param_gather",
-                                       .fsdp = "ddp.use_megatron_fsdp",
-                                       .strategy = "ddp.data_parallel_sharding_strategy",
-                                       .instances = "ddp.num_distributed_optimizer_instances",
-                                       .tp_overlap = "comm_overlap.tp_comm_overlap",
-                                       .rank_order = "dist.use_tp_pp_dp_mapping",
-                                       .cp_comm = "model.cp_comm_type",
-                                       .rank = "peft.dim",
-                                       .targets = "peft.target_modules",
-                                       .zero_default = "1",
-                                       .overlap_default = "true"})));
+  add_rows(
+      format,
+      plan_rows(in_model_section({.granularity = "model.recompute_granularity",
+                                  .method = "model.recompute_method",
+                                  .layers = "model.recompute_num_layers",
+                                  .mbs = "train.micro_batch_size",
+                                  .gbs = "train.global_batch_size",
+                                  .seq = "dataset.seq_length",
+                                  .distributed = "ddp.use_distributed_optimizer",
+                                  .grad_overlap = "ddp.overlap_grad_reduce",
+                                  .param_overlap = "ddp.overlap_param_gather",
+                                  .fsdp = "ddp.use_megatron_fsdp",
+                                  .strategy = "ddp.data_parallel_sharding_strategy",
+                                  .instances = "ddp.num_distributed_optimizer_instances",
+                                  .optimizer_distributed = "optimizer.use_distributed_optimizer",
+                                  .checkpoint = "checkpoint.ckpt_format",
+                                  .tp_overlap = "comm_overlap.tp_comm_overlap",
+                                  .rank_order = "dist.use_tp_pp_dp_mapping",
+                                  .cp_comm = "model.cp_comm_type",
+                                  .rank = "peft.dim",
+                                  .targets = "peft.target_modules",
+                                  .zero_default = "1",
+                                  .overlap_default = "true"})));
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
@@ -236,6 +299,28 @@ ConfigFormat megatron_bridge_format() {
   format.key_notes = {
       {"peft.dim", "the recipe has to be one of peft, for example llama3_8b_peft_config"}};
   format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
+  format.resets = {{"model.virtual_pipeline_model_parallel_size", "null"},
+                   {"model.pipeline_model_parallel_layout", "null"},
+                   {"model.num_layers_in_first_pipeline_stage", "null"},
+                   {"model.num_layers_in_last_pipeline_stage", "null"},
+                   {"model.account_for_embedding_in_pipeline_split", "false"},
+                   {"model.account_for_loss_in_pipeline_split", "false"},
+                   {"model.recompute_granularity", "null"},
+                   {"model.recompute_method", "null"},
+                   {"model.recompute_num_layers", "null"},
+                   {"model.recompute_modules", "null"},
+                   {"model.cuda_graph_impl", "none"},
+                   {"model.mtp_num_layers", "null"},
+                   {"optimizer.use_precision_aware_optimizer", "false"},
+                   {"optimizer.main_grads_dtype", "torch.float32"},
+                   {"optimizer.exp_avg_dtype", "torch.float32"},
+                   {"optimizer.exp_avg_sq_dtype", "torch.float32"}};
+  format.model_notes = {{kNestedArchitecture,
+                         "model.transformer.KEY is model.KEY in releases up to v0.6.0, and for "
+                         "recipes of models that "
+                         "are not Llama"}};
+  format.spell = spell_for_bridge;
+  format.unspell = unspell_bridge;
   add_rows(format, expert_rows({.modules = "model.recompute_modules",
                                 .moe_recompute = "",
                                 .dispatcher = "model.moe_token_dispatcher_type",
@@ -311,12 +396,15 @@ ConfigFormat nemo_format() {
                       .mbs = "data.micro_batch_size",
                       .gbs = "data.global_batch_size",
                       .seq = "data.seq_length",
+                      .model_seq = "model.config.seq_length",
                       .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
                       .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
                       .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
                       .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
                       .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
                       .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
+                      .optimizer_distributed = "optim.config.use_distributed_optimizer",
+                      .checkpoint = "trainer.strategy.save_ckpt_format",
                       .tp_overlap = "model.config.tp_comm_overlap",
                       .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
                       .cp_comm = "model.config.cp_comm_type",
@@ -325,6 +413,33 @@ ConfigFormat nemo_format() {
   format.fill_in = {{"factory", "recipe of the model, for example llama3_8b"},
                     {"trainer.max_steps", "number of steps"},
                     {"optim.config.lr", "learning rate"}};
+  format.resets = {{"trainer.strategy.virtual_pipeline_model_parallel_size", "None"},
+                   {"trainer.strategy.pipeline_model_parallel_layout", "None"},
+                   {"trainer.strategy.num_layers_in_first_pipeline_stage", "None"},
+                   {"trainer.strategy.num_layers_in_last_pipeline_stage", "None"},
+                   {"trainer.strategy.account_for_embedding_in_pipeline_split", "false"},
+                   {"trainer.strategy.account_for_loss_in_pipeline_split", "false"},
+                   {"model.config.recompute_granularity", "None"},
+                   {"model.config.recompute_method", "None"},
+                   {"model.config.recompute_num_layers", "None"},
+                   {"model.config.recompute_modules", "None"},
+                   {"model.config.mtp_num_layers", "None"},
+                   {"optim.config.use_precision_aware_optimizer", "false"},
+                   {"optim.config.main_grads_dtype", "torch.float32"},
+                   {"optim.config.exp_avg_dtype", "torch.float32"},
+                   {"optim.config.exp_avg_sq_dtype", "torch.float32"}};
+  format.spell = [](const RunConfig& config, ConfigDocument& out) {
+    const int modules = config.model.prediction_modules;
+    if (modules > 0) write_number(out, "model.config.mtp_num_layers", modules);
+  };
+  // Source: NeMo 8cfedd72, nemo/collections/llm/recipes: deepseek_v3.py, deepseek_v2_lite.py,
+  // gpt_oss_20b.py, gpt_oss_120b.py.
+  constexpr std::string_view kDeepEp =
+      "trainer.callbacks of the recipe deepseek_v3 or deepseek_v2_lite has DeepEPCallback, which "
+      "dispatches tokens by DeepEP: as priced without it";
+  constexpr std::string_view kNoRecipe =
+      "requires a recipe of your own: NeMo 8cfedd72 has none that pretrains GPT-OSS";
+  format.model_notes = {{"deepseek_v3", kDeepEp}, {"deepseek_v2", kDeepEp}, {"gpt_oss", kNoRecipe}};
   add_rows(format, without_expert_rows());
   return format;
 }

@@ -10,7 +10,8 @@ namespace echelon {
 namespace {
 
 std::string word_for_shell(const std::string& text) {
-  const bool special = text.find_first_of(" |*()<>$;&\"[]") != std::string::npos;
+  if (text.find('\'') != std::string::npos) return '"' + text + '"';  // quotes of the framework's
+  const bool special = text.find_first_of(" |*()<>$;&\"[]{}") != std::string::npos;
   return special ? "'" + text + "'" : text;
 }
 
@@ -74,7 +75,7 @@ void ConfigDocument::set(std::string_view key, ConfigValue value) {
 std::string ConfigDocument::place(const ConfigEntry& entry) const {
   const std::string& file = entry.file.empty() ? name : entry.file;
   if (entry.line > 0) return fmt::format("{} line {}", file, entry.line);
-  std::string pointer = "/" + entry.key;
+  std::string pointer = "/" + (entry.spelled.empty() ? entry.key : entry.spelled);
   std::replace(pointer.begin(), pointer.end(), '.', '/');
   return file + " at " + pointer;
 }

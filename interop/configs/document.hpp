@@ -32,8 +32,9 @@ struct ConfigValue {
 struct ConfigEntry {
   std::string key;
   ConfigValue value;
-  int line = 0;        ///< from 1; 0: unknown
-  std::string file{};  ///< of several that were read as one; "": the document's name
+  int line = 0;           ///< from 1; 0: unknown
+  std::string file{};     ///< of several that were read as one; "": the document's name
+  std::string spelled{};  ///< the key in the file, where a format has several for one setting
 };
 
 struct ConfigDocument {

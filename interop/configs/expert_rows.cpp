@@ -90,6 +90,16 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{backend->value.first().text, Origin::found, reading.place(*backend)});
 }
 
+/// Settings of a choice that a dense model has no use for.
+void write_of_experts(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  if (config.model.moe.experts == 0) return;
+  const auto written = std::ranges::find(row.cases, text_of(row.field, config), &ConfigCase::value);
+  if (written == row.cases.end()) return;
+  for (const ConfigSetting& setting : written->settings) {
+    out.set(setting.key, scalar(std::string(setting.value)));
+  }
+}
+
 /// Keys: implementation; scope; two older switches; the newer name of the scope. The first case of
 /// each value has what is written.
 ConfigRow graphs_row(const ExpertKeys& keys) {
@@ -130,6 +140,16 @@ ConfigRow graphs_row(const ExpertKeys& keys) {
 }  // namespace
 
 std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
+  ConfigRow overlap =
+      choice(plan_part<&P::overlap_ep>,
+             {{"true", {{keys.overlap, "true"}, {keys.delay_wgrad, "true", false, true}}},
+              {"false", {{keys.overlap, "false"}}},
+              {"false", {}}});
+  ConfigRow shared =
+      choice(plan_part<&P::overlap_shared>, {{"true", {{keys.shared_overlap, "true"}}},
+                                             {"false", {{keys.shared_overlap, "false"}}},
+                                             {"false", {}}});
+  overlap.write = shared.write = write_of_experts;
   ConfigRow dispatcher = computed(plan_part<&P::dispatcher>, {keys.dispatcher, keys.backend},
                                   write_dispatcher, read_dispatcher);
   dispatcher.absent = keys.dispatcher_default;
@@ -140,13 +160,8 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
       computed(plan_part<&P::offload_modules>, {keys.offload, keys.offload_modules},
                write_offload_modules, read_offload_modules),
       std::move(dispatcher),
-      choice(plan_part<&P::overlap_ep>,
-             {{"true", {{keys.overlap, "true"}, {keys.delay_wgrad, "true", false, true}}},
-              {"false", {{keys.overlap, "false"}}},
-              {"false", {}}}),
-      choice(plan_part<&P::overlap_shared>, {{"true", {{keys.shared_overlap, "true"}}},
-                                             {"false", {{keys.shared_overlap, "false"}}},
-                                             {"false", {}}}),
+      std::move(overlap),
+      std::move(shared),
       graphs_row(keys),
   };
 }

@@ -122,7 +122,9 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   };
   if (!stated(&RunConfig::sequence)) given.sequence = config.sequence;
   if (!stated(&RunConfig::global_batch)) given.global_batch = config.global_batch;
-  Result<ConfigReading> read = read_rows(format, document, given);
+  ConfigDocument again = document;
+  if (format.unspell != nullptr) format.unspell(again);
+  Result<ConfigReading> read = read_rows(format, again, given);
   std::vector<Inexpressible> lost;
   if (!read) return {{plan_part<&ParallelPlan::layers_per_stage>, "", read.error().message()}};
   as_read = read->config.plan;
@@ -225,9 +227,16 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
                                       text_of(row.field, config), row.elsewhere));
     }
   }
+  for (const Reset& each : format.resets) {
+    if (document.find(each.key) == nullptr) document.set(each.key, scalar(std::string(each.value)));
+  }
+  if (format.spell != nullptr) format.spell(config, document);
   out.lost = losses(format, config, document, out.as_read);
   for (const KeyNote& each : format.key_notes) {
     if (document.find(each.key) != nullptr) out.notes.emplace_back(each.note);
+  }
+  for (const ModelNote& each : format.model_notes) {
+    if (each.architecture == config.model.architecture) out.notes.emplace_back(each.note);
   }
   add_remarks(config, out);
   for (const FillIn& fill : format.fill_in) {

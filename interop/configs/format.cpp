@@ -40,7 +40,8 @@ const ConfigEntry* ConfigReading::find(const std::vector<std::string_view>& keys
 std::string ConfigReading::place(const ConfigEntry& entry) const {
   const bool option =
       format.syntax == ConfigSyntax::arguments && entry.key.find('.') == std::string::npos;
-  return document.place(entry) + ": " + (option ? "--" : "") + entry.key;
+  return document.place(entry) + ": " + (option ? "--" : "") +
+         (entry.spelled.empty() ? entry.key : entry.spelled);
 }
 
 const std::vector<ConfigFormat>& config_formats() {

@@ -110,6 +110,19 @@ struct KeyNote {
   std::string_view note;
 };
 
+/// A setting that a recipe of the framework may have and the plan has not: it is written where no
+/// row writes its key, so that the recipe's own value goes.
+struct Reset {
+  std::string_view key;
+  std::string_view value;
+};
+
+/// A remark of all exports of one ModelSpec::architecture.
+struct ModelNote {
+  std::string_view architecture;
+  std::string_view note;
+};
+
 /// A part of the model that no row reads: the model has to be given where a file has it.
 struct UnreadPart {
   std::string_view key;  ///< or the section of such keys
@@ -137,10 +150,17 @@ struct ConfigFormat {
   std::vector<FillIn> fill_in{};
   std::vector<UnpricedSetting> unpriced{};
   std::vector<KeyNote> key_notes{};
+  std::vector<Reset> resets{};
+  std::vector<ModelNote> model_notes{};
   std::vector<UnreadPart> unread_parts{};
   std::vector<UnreadProgram> unread_programs{};
   /// Why a value gets lost that the framework itself could run; "": it has no option for it.
   std::string (*why_lost)(const ConfigField& field, const RunConfig& config) = nullptr;
+
+  /// From the keys of the rows to what the framework's own parser takes, and back from any of its
+  /// spellings; null: they are the same.
+  void (*spell)(const RunConfig& config, ConfigDocument& document) = nullptr;
+  void (*unspell)(ConfigDocument& document) = nullptr;
 
   [[nodiscard]] std::string_view program_of(const ModelSpec& model) const {
     return model.layer_pattern.empty() || hybrid_program.empty() ? program : hybrid_program;

@@ -6,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
+#include "interop/configs/export.hpp"
 #include "interop/configs/import.hpp"
 
 namespace echelon {
@@ -34,13 +35,20 @@ std::set<std::string_view> keys_of(const ConfigFormat& format) {
     }
   }
   for (const FillIn& fill : format.fill_in) keys.insert(fill.key);
+  for (const Reset& reset : format.resets) keys.insert(reset.key);
   return keys;
 }
 
 std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
   const std::set<std::string_view> keys = keys_of(format);
+  ConfigDocument unspelled;
+  if (format.unspell != nullptr) {
+    unspelled = document;
+    format.unspell(unspelled);
+  }
+  const ConfigDocument& read = format.unspell != nullptr ? unspelled : document;
   return static_cast<std::size_t>(std::ranges::count_if(
-      document.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
+      read.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
 
 /// Files that are no configuration of a framework that is read; single settings have the same
@@ -348,6 +356,7 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
     all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
   }
   if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  if (format->unspell != nullptr) format->unspell(all);
   for (const UnreadProgram& program : format->unread_programs) {
     if (all.program.find(program.name) == std::string::npos) continue;
     return input_error(all.name, fmt::format("{}, which {}", all.program, program.what),

@@ -337,8 +337,9 @@ TEST_CASE("the groups of an accelerate configuration are all GPUs") {
 }
 
 TEST_CASE("Megatron-Bridge and NeMo 2 exchange heads of context parallelism") {
-  for (const auto& [format, setting] : {std::pair{"megatron-bridge", "model.cp_comm_type=a2a"},
-                                        std::pair{"nemo", "model.config.cp_comm_type=a2a"}}) {
+  for (const auto& [format, setting] :
+       {std::pair{"megatron-bridge", "model.transformer.cp_comm_type=a2a"},
+        std::pair{"nemo", "model.config.cp_comm_type=a2a"}}) {
     P plan = split_over(1, 2, 8, 1);
     plan.cp_comm = CpComm::all_to_all;
     const ExportedConfig out = exported_job(format, 16, plan);

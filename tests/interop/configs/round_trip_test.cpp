@@ -264,7 +264,7 @@ TEST_CASE("adapters are a recipe's of Megatron-Bridge, PEFT's elsewhere, and los
   const ExportedConfig bridge = exported_by("megatron-bridge");
   CHECK_FALSE(loses(bridge));
   CHECK(bridge.text.find("peft.dim=16") != std::string::npos);
-  CHECK(bridge.text.find("[linear_qkv,linear_proj]") != std::string::npos);
+  CHECK(bridge.text.find("peft.target_modules='[linear_qkv,linear_proj]'") != std::string::npos);
   for (const char* name : {"deepspeed", "accelerate"}) {
     CAPTURE(name);
     const ExportedConfig theirs = exported_by(name);
