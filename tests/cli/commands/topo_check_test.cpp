@@ -67,7 +67,7 @@ TEST_CASE("a check warns of values that are valid but probably unintended") {
   }
   CHECK(
       document(sandbox.plan("topo check --json " + description("full-mesh")))["warnings"].size() ==
-      1);
+      2);
   CHECK(lacks(sandbox.plan("topo check " + description("odd")).out, "unevenly") == "");
 }
 

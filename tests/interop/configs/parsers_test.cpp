@@ -114,9 +114,9 @@ TEST_CASE("chunks of DualPipeV are dealt to torchtitan's ranks there and back") 
   // Rank 0 holds the first and the last stage: 4 + 3 layers, as layers_in_chunk deals them.
   const int first = layers_in_chunk(run.plan, 0, 0);
   const std::string begin_of_second = "'layers." + std::to_string(first) + "'";
-  CHECK(has(file.text, "[" + begin_of_second));
+  CHECK(has(file.text, "[ " + begin_of_second));
   const int last = layers_in_chunk(run.plan, 0, 1);
-  CHECK(has(file.text, "['layers." + std::to_string(32 - last) + "'"));
+  CHECK(has(file.text, "[ 'layers." + std::to_string(32 - last) + "'"));
 }
 
 TEST_CASE("jobs keep what a file says of itself, and MPI jobs ask for their master") {
