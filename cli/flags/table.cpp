@@ -65,9 +65,10 @@ const std::vector<Flag>& flag_table() {
        kJob},
       {.name = "lora",
        .value = "RANK[:TARGETS]",
-       .help = "train low-rank adapters alone, on frozen weights: 16, or\n"
-               "16:linear_qkv,linear_proj; default targets: linear_qkv,linear_proj,linear_fc1,"
-               "linear_fc2, with experts the first two",
+       .help =
+           "train low-rank adapters alone, on frozen weights: 16, or 16:linear_qkv,linear_proj; "
+           "default targets: linear_qkv, linear_proj, linear_fc1 and linear_fc2, with experts "
+           "the first two",
        .groups = kJob,
        .aliases = "lora-rank lora-r peft-rank"},
       {.name = "framework",

@@ -334,10 +334,10 @@ Result<int> parse_sequence(const Setting& setting) {
   const Result<int> units = parse_int(digits ? count : "", setting.where);
   const std::int64_t unit_tokens = !unit ? 1 : lower_case(text.back()) == 'k' ? 1 << 10 : 1 << 20;
   if (!units || *units > std::numeric_limits<int>::max() / unit_tokens) {
-    return input_error(
-        setting.where, in_quotes(text),
-        "a whole number of tokens of at most 2147483647, such as 8192, 8k (8,192) or 1M "
-        "(1,048,576)");
+    return input_error(setting.where, in_quotes(text),
+                       "a whole number of at least 1 and at most 2147483647 tokens, such as 8192, "
+                       "8k (8,192) or 1M "
+                       "(1,048,576)");
   }
   return static_cast<int>(*units * unit_tokens);
 }

@@ -15,8 +15,7 @@ namespace echelon {
 namespace {
 
 constexpr double kMostFieldBytes = 1e15;
-
-std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
+constexpr std::int64_t kMostInt = std::numeric_limits<int>::max();
 
 /// A list of whole numbers ≥ `least`.
 std::vector<int> int_list(JsonReader& reader, std::string_view key, int least) {
@@ -29,7 +28,7 @@ std::vector<int> int_list(JsonReader& reader, std::string_view key, int least) {
   }
   for (const Json& item : *list) {
     const bool right = item.is_number_integer() && item.get<double>() >= least &&
-                       item.get<double>() <= static_cast<double>(limit_of_int());
+                       item.get<double>() <= static_cast<double>(kMostInt);
     if (!right) {
       reader.fail(key, item.dump().substr(0, 40) + " in the list", expected);
       return values;
@@ -108,15 +107,13 @@ Status read_time(const Json& object, const std::string& where, const std::string
     costs.time.fill_drain = Seconds{times.number("bubble_seconds", -kLargestNumber)};
   costs.low = Seconds{times.number("low_seconds", 0)};
   costs.high = Seconds{times.number("high_seconds", 0)};
-  if (times.has("closed_form_seconds")) {
+  if (times.has("closed_form_seconds"))
     costs.closed_form = Seconds{times.number("closed_form_seconds", 0)};
-  }
   // The sum of the parts; what files of schema 3 and before hold beside their closed form.
   times.ignore({"step_seconds", "closed_form_seconds", "simulated_seconds"});
   const Json* stages = times.member("stages");
-  if (stages != nullptr && !stages->is_array()) {
+  if (stages != nullptr && !stages->is_array())
     times.fail("stages", "not a list", "a list with one object per stage");
-  }
   if (const Status read = times.finish(); !read || stages == nullptr) return read;
   for (std::size_t i = 0; i < stages->size(); ++i) {
     JsonReader stage((*stages)[i], where, pointer + "/stages/" + std::to_string(i));
@@ -166,7 +163,7 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
             value = plan.vpp > 1 ? plan.pp : 1;
             return reader.ignore({key});
           }
-          const std::int64_t most = field.max > 0 ? field.max : limit_of_int();
+          const std::int64_t most = field.max > 0 ? field.max : kMostInt;
           value = static_cast<int>(reader.integer(key, field.min, most));
         } else if constexpr (std::is_same_v<Value, bool>) {
           value = reader.boolean(key);
@@ -381,9 +378,8 @@ Result<Prediction> costs_from_json(const Json& object, const std::string& where,
                    : kind == "calibrated" ? Evidence::calibrated
                                           : Evidence::extrapolated;
   costs.fits = reader.boolean("fits");
-  if (reader.has("fits_probability")) {
+  if (reader.has("fits_probability"))
     costs.fits_probability = reader.number("fits_probability", 0, 1);
-  }
   reader.ignore({"fits_probability"});
   const Json& memory = object_at(reader, "memory");
   const Json& time = object_at(reader, "time");

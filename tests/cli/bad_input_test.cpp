@@ -78,7 +78,7 @@ TEST_CASE("misspelt names get the nearest known one") {
          {"--model 7b --offload-modules core_attn --framework torchtitan",
           {"--offload-modules", "torchtitan has no offload of activations"}},
          {"--model llama3-405b --gpus 16384 --train-tokens 15.6T --mtbf 3h",
-          {"--mtbf", "a failure every 5.27 s of the whole job, 2,048 nodes of 3.0 h each",
+          {"--mtbf", "a failure every 5.27 s of the whole job, 2,048 nodes of 3.00 h each",
            "of one node, not of the job"}},
          {"--model 7b --document-lengths lognormal:1000",
           {"--document-lengths", "lognormal:MEAN:SIGMA"}},

@@ -238,7 +238,6 @@ TEST_CASE("a network measured by the job bounds the described one for data-paral
   CHECK(data.inter_hop == calibration->bulk_latency_factor * network->hop);
   CHECK(cost_model.links({8, 1}).intra_hop ==
         apply(map.cluster.group({8, 1}), *calibration).intra_hop);
-
   MeasuredRun silent = run;
   silent.net_allreduce_busbw_GBps.reset();
   CHECK_FALSE(measured_network(silent, map.cluster));

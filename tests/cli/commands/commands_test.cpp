@@ -267,7 +267,7 @@ TEST_CASE("8k tokens are 8,192, as contexts are named") {
   CHECK(lacks(sequence("2k"), "\"seq\": 2048,") == "");
   CHECK(lacks(sequence("4K"), "\"seq\": 4096,") == "");
   CHECK(lacks(sequence("8kk"), "'8kk'") == "");
-  CHECK(lacks(sequence("131,072"), "'131,072'; expected a whole number of tokens") == "");
+  CHECK(lacks(sequence("131,072"), "'131,072'; expected a whole number of at least 1") == "");
   CHECK(lacks(sequence("131,072"), "8k (8,192) or 1M (1,048,576)") == "");
   CHECK(lacks(sequence("1.5k"), "--seq") == "");
   CHECK(lacks(sequence("5000M"), "--seq") == "");
