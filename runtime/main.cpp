@@ -128,7 +128,8 @@ class Part {
  private:
   static constexpr Seconds kEnd{60};
   void give_way() const {
-    if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(2));
+    // Longer than mpirun lets its other processes live (kSecondsToReport of `plan run`).
+    if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(10));
   }
   static tcp::Rendezvous rendezvous_of(const PlanFile& plan, const RunSettings& settings,
                                        const Launch& launch,

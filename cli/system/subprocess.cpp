@@ -21,6 +21,10 @@ namespace echelon::cli {
 
 namespace {
 
+/// From mpirun's SIGTERM to its SIGKILL when one of its processes is gone: the others find which
+/// and report it, on a loaded machine in more than the second that Open MPI gives them.
+constexpr const char* kSecondsToReport = "5";
+
 std::atomic<pid_t> running_child = 0;
 std::atomic<int> first_signal = 0;  ///< Subprocess::gently
 std::atomic<int> passed_on = 0;
@@ -129,8 +133,9 @@ Result<Subprocess> under_mpirun(const std::vector<std::string>& words, int proce
     child.words.insert(child.words.end(),
                        {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
   }
-  child.words.insert(child.words.end(), {mpirun, "--quiet", "--oversubscribe", "--bind-to", "none",
-                                         "-n", std::to_string(processes)});
+  child.words.insert(child.words.end(),
+                     {mpirun, "--quiet", "--mca", "odls_base_sigkill_timeout", kSecondsToReport,
+                      "--oversubscribe", "--bind-to", "none", "-n", std::to_string(processes)});
   child.words.insert(child.words.end(), words.begin(), words.end());
   return child;
 }

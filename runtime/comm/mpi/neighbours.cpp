@@ -14,8 +14,8 @@
 namespace echelon::mpi {
 namespace {
 
-/// mpirun kills the remaining processes a second after its SIGTERM (odls_base_sigkill_timeout);
-/// until then the lost process may be found.
+/// mpirun kills the remaining processes a second after its SIGTERM, or the seconds that `plan run`
+/// sets (odls_base_sigkill_timeout); until then the lost process may be found.
 constexpr int kLookRoundMilliseconds = 200;
 
 sigset_t sigterm_alone() {
