@@ -129,7 +129,7 @@ class Part {
   static constexpr Seconds kEnd{60};
   void give_way() const {
     // Longer than mpirun lets its other processes live (kSecondsToReport of `plan run`).
-    if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(10));
+    if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(6));
   }
   static tcp::Rendezvous rendezvous_of(const PlanFile& plan, const RunSettings& settings,
                                        const Launch& launch,

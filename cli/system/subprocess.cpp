@@ -23,7 +23,7 @@ namespace {
 
 /// From mpirun's SIGTERM to its SIGKILL when one of its processes is gone: the others find which
 /// and report it, on a loaded machine in more than the second that Open MPI gives them.
-constexpr const char* kSecondsToReport = "5";
+constexpr const char* kSecondsToReport = "3";
 
 std::atomic<pid_t> running_child = 0;
 std::atomic<int> first_signal = 0;  ///< Subprocess::gently
