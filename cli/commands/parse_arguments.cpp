@@ -162,8 +162,7 @@ const std::vector<NotPlanned>& not_planned() {
        "adapters are --lora RANK[:TARGETS]"},
       {{"qlora", "load-in-4bit", "load-in-8bit"},
        "adapters (--lora RANK) are priced on weights in 16 bits or fp8: quantised ones (QLoRA) "
-       "have "
-       "no price"},
+       "have no price"},
   };
   return kAll;
 }

@@ -336,8 +336,7 @@ Result<int> parse_sequence(const Setting& setting) {
   if (!units || *units > std::numeric_limits<int>::max() / unit_tokens) {
     return input_error(setting.where, in_quotes(text),
                        "a whole number of at least 1 and at most 2147483647 tokens, such as 8192, "
-                       "8k (8,192) or 1M "
-                       "(1,048,576)");
+                       "8k (8,192) or 1M (1,048,576)");
   }
   return static_cast<int>(*units * unit_tokens);
 }

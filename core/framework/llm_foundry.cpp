@@ -33,8 +33,8 @@ Framework llm_foundry() {
   f.zero_allowed[1] = false;
   f.sequence_parallel = false;
   f.interleaved = false;
-  // models/mpt/modeling_mpt.py, gen_attention_mask_in_length: attn_uses_sequence_id
   f.trains_adapters = "PEFT";  // LLM Foundry 0.22, docs on peft_config
+  // models/mpt/modeling_mpt.py, gen_attention_mask_in_length: attn_uses_sequence_id
   f.packed_documents = true;
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
   f.also_called = kLlmFoundryNames;              // FSDP1 alone, which has the same rules

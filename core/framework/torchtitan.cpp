@@ -254,9 +254,9 @@ Framework torchtitan() {
   // v0.2.2, torchtitan/config/job_config.py:474, expert_parallel_comm_backend; HybridEP came later
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
   f.sequence_parallel_always = true;
+  f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.
-  f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
   f.eager_passes = 3;
   f.saves_gate_output = true;  // F.silu(w1(x)) * w3(x), unless compiled
   // v0.2.2, torchtitan/distributed/activation_checkpoint.py:173, mode "full": every block. Every

@@ -317,8 +317,7 @@ ConfigFormat megatron_bridge_format() {
                    {"optimizer.exp_avg_sq_dtype", "torch.float32"}};
   format.model_notes = {{kNestedArchitecture,
                          "model.transformer.KEY is model.KEY in releases up to v0.6.0, and for "
-                         "recipes of models that "
-                         "are not Llama"}};
+                         "recipes of models that are not Llama"}};
   format.spell = spell_for_bridge;
   format.unspell = unspell_bridge;
   add_rows(format, expert_rows({.modules = "model.recompute_modules",

@@ -927,8 +927,7 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   if (job.adapters && plan.schedule == ScheduleKind::zero_bubble_h1) {
     return Rejection{
         contradictory,
-        "a zero-bubble schedule with adapters: frozen weights have no gradients to put "
-        "off"};
+        "a zero-bubble schedule with adapters: frozen weights have no gradients to put off"};
   }
   if (Found found = check_pipeline(model, job, framework, plan)) return found;
   if (Found found = check_order(framework, plan)) return found;
