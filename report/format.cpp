@@ -31,15 +31,14 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string flops_formula(const ModelSpec& model, const TrainingJob& job) {
+  const std::string weights = job.adapters ? "4N + 6A" : "6N";
   if (model.sparse()) {
     const double keys = std::min<double>(model.dsa.topk, job.document_span());
-    return fmt::format("6N + 12LhK FLOPs per token, K = {}, and the indexer's",
+    return fmt::format("{} + 12LhK FLOPs per token, K = {}, and the indexer's", weights,
                        grouped(static_cast<std::int64_t>(std::round(keys))));
   }
-  std::string formula = "6N";
-  if (job.adapters) formula = "4N + 6A";
-  if (!job.documents) return formula + " + 12LhT FLOPs per token";
-  return fmt::format("{} + 12LhD FLOPs per token, D = {}", formula,
+  if (!job.documents) return weights + " + 12LhT FLOPs per token";
+  return fmt::format("{} + 12LhD FLOPs per token, D = {}", weights,
                      grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
 }
 

@@ -16,11 +16,10 @@ namespace echelon {
 /// length of the document that a token lies in, where attention stays within documents; K the keys
 /// that a query of sparse attention attends to, whose indexer counts too; A the parameters of
 /// adapters, where all others are frozen.
-[[nodiscard]] inline std::string_view mfu_formula(const TrainingJob& job, bool sparse) {
-  const bool documents = job.documents.has_value();
-  if (job.adapters) return documents ? "4N+6A+12LhD" : "4N+6A+12LhT";
-  if (sparse) return "6N+12LhK+indexer";
-  return documents ? "6N+12LhD" : "6N+12LhT";
+[[nodiscard]] inline std::string mfu_formula(const TrainingJob& job, bool sparse) {
+  const std::string weights = job.adapters ? "4N+6A+" : "6N+";
+  if (sparse) return weights + "12LhK+indexer";
+  return weights + (job.documents ? "12LhD" : "12LhT");
 }
 
 /// A finite number; a NaN or an infinity is our bug and stops the program.

@@ -1,5 +1,7 @@
 // Megatron-Bridge, NeMo 2 and NeMo 1: Megatron-Core's fields under the names of their sections.
 // Over 400 lines because the three share the rows of one table.
+#include <initializer_list>
+
 #include "interop/configs/bridge_spelling.hpp"
 #include "interop/configs/rows.hpp"
 
@@ -143,6 +145,17 @@ ConfigRow zero_row(const Sections& s) {
                                       {s.zero_default, {}}});
 }
 
+/// Stages and recomputation of a recipe, of which the plan may have none.
+std::vector<Reset> resets_of(const Sections& s, std::string_view none) {
+  return {{s.vpp, none},         {s.layout, none},       {s.first, none},
+          {s.last, none},        {s.embedding, "false"}, {s.loss, "false"},
+          {s.granularity, none}, {s.method, none},       {s.layers, none}};
+}
+
+void add_resets(ConfigFormat& format, std::initializer_list<Reset> more) {
+  format.resets.insert(format.resets.end(), more);
+}
+
 std::vector<ConfigRow> plan_rows(const Sections& s) {
   std::vector<std::string_view> sequences = {s.seq};
   if (!s.model_seq.empty()) sequences.push_back(s.model_seq);
@@ -269,29 +282,30 @@ ConfigFormat megatron_bridge_format() {
                  "without this option"},
                 {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(
-      format,
-      plan_rows(in_model_section({.granularity = "model.recompute_granularity",
-                                  .method = "model.recompute_method",
-                                  .layers = "model.recompute_num_layers",
-                                  .mbs = "train.micro_batch_size",
-                                  .gbs = "train.global_batch_size",
-                                  .seq = "dataset.seq_length",
-                                  .distributed = "ddp.use_distributed_optimizer",
-                                  .grad_overlap = "ddp.overlap_grad_reduce",
-                                  .param_overlap = "ddp.overlap_param_gather",
-                                  .fsdp = "ddp.use_megatron_fsdp",
-                                  .strategy = "ddp.data_parallel_sharding_strategy",
-                                  .instances = "ddp.num_distributed_optimizer_instances",
-                                  .optimizer_distributed = "optimizer.use_distributed_optimizer",
-                                  .checkpoint = "checkpoint.ckpt_format",
-                                  .tp_overlap = "comm_overlap.tp_comm_overlap",
-                                  .rank_order = "dist.use_tp_pp_dp_mapping",
-                                  .cp_comm = "model.cp_comm_type",
-                                  .rank = "peft.dim",
-                                  .targets = "peft.target_modules",
-                                  .zero_default = "1",
-                                  .overlap_default = "true"})));
+  const Sections sections =
+      in_model_section({.granularity = "model.recompute_granularity",
+                        .method = "model.recompute_method",
+                        .layers = "model.recompute_num_layers",
+                        .mbs = "train.micro_batch_size",
+                        .gbs = "train.global_batch_size",
+                        .seq = "dataset.seq_length",
+                        .distributed = "ddp.use_distributed_optimizer",
+                        .grad_overlap = "ddp.overlap_grad_reduce",
+                        .param_overlap = "ddp.overlap_param_gather",
+                        .fsdp = "ddp.use_megatron_fsdp",
+                        .strategy = "ddp.data_parallel_sharding_strategy",
+                        .instances = "ddp.num_distributed_optimizer_instances",
+                        .optimizer_distributed = "optimizer.use_distributed_optimizer",
+                        .checkpoint = "checkpoint.ckpt_format",
+                        .tp_overlap = "comm_overlap.tp_comm_overlap",
+                        .rank_order = "dist.use_tp_pp_dp_mapping",
+                        .cp_comm = "model.cp_comm_type",
+                        .rank = "peft.dim",
+                        .targets = "peft.target_modules",
+                        .zero_default = "1",
+                        .overlap_default = "true"});
+  add_rows(format, plan_rows(sections));
+  format.resets = resets_of(sections, "null");
   format.fill_in = {{"recipe", "recipe of the model, for example llama3_8b_pretrain_config"},
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
@@ -299,22 +313,13 @@ ConfigFormat megatron_bridge_format() {
   format.key_notes = {
       {"peft.dim", "the recipe has to be one of peft, for example llama3_8b_peft_config"}};
   format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
-  format.resets = {{"model.virtual_pipeline_model_parallel_size", "null"},
-                   {"model.pipeline_model_parallel_layout", "null"},
-                   {"model.num_layers_in_first_pipeline_stage", "null"},
-                   {"model.num_layers_in_last_pipeline_stage", "null"},
-                   {"model.account_for_embedding_in_pipeline_split", "false"},
-                   {"model.account_for_loss_in_pipeline_split", "false"},
-                   {"model.recompute_granularity", "null"},
-                   {"model.recompute_method", "null"},
-                   {"model.recompute_num_layers", "null"},
-                   {"model.recompute_modules", "null"},
-                   {"model.cuda_graph_impl", "none"},
-                   {"model.mtp_num_layers", "null"},
-                   {"optimizer.use_precision_aware_optimizer", "false"},
-                   {"optimizer.main_grads_dtype", "torch.float32"},
-                   {"optimizer.exp_avg_dtype", "torch.float32"},
-                   {"optimizer.exp_avg_sq_dtype", "torch.float32"}};
+  add_resets(format, {{"model.recompute_modules", "null"},
+                      {"model.cuda_graph_impl", "none"},
+                      {"model.mtp_num_layers", "null"},
+                      {"optimizer.use_precision_aware_optimizer", "false"},
+                      {"optimizer.main_grads_dtype", "torch.float32"},
+                      {"optimizer.exp_avg_dtype", "torch.float32"},
+                      {"optimizer.exp_avg_sq_dtype", "torch.float32"}});
   format.model_notes = {{kNestedArchitecture,
                          "model.transformer.KEY is model.KEY in releases up to v0.6.0, and for "
                          "recipes of models that are not Llama"}};
@@ -376,57 +381,50 @@ ConfigFormat nemo_format() {
                          {"trainer.plugins.fp8_param_gather", "false", false, true}}},
                        {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(format,
-           plan_rows({.tp = "trainer.strategy.tensor_model_parallel_size",
-                      .pp = "trainer.strategy.pipeline_model_parallel_size",
-                      .vpp = "trainer.strategy.virtual_pipeline_model_parallel_size",
-                      .cp = "trainer.strategy.context_parallel_size",
-                      .ep = "trainer.strategy.expert_model_parallel_size",
-                      .etp = "trainer.strategy.expert_tensor_parallel_size",
-                      .sequence_parallel = "trainer.strategy.sequence_parallel",
-                      .layout = "trainer.strategy.pipeline_model_parallel_layout",
-                      .first = "trainer.strategy.num_layers_in_first_pipeline_stage",
-                      .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
-                      .embedding = "trainer.strategy.account_for_embedding_in_pipeline_split",
-                      .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
-                      .granularity = "model.config.recompute_granularity",
-                      .method = "model.config.recompute_method",
-                      .layers = "model.config.recompute_num_layers",
-                      .mbs = "data.micro_batch_size",
-                      .gbs = "data.global_batch_size",
-                      .seq = "data.seq_length",
-                      .model_seq = "model.config.seq_length",
-                      .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
-                      .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
-                      .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
-                      .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
-                      .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
-                      .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
-                      .optimizer_distributed = "optim.config.use_distributed_optimizer",
-                      .checkpoint = "trainer.strategy.save_ckpt_format",
-                      .tp_overlap = "model.config.tp_comm_overlap",
-                      .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
-                      .cp_comm = "model.config.cp_comm_type",
-                      .zero_default = "1",
-                      .overlap_default = "true"}));
+  const Sections sections = {
+      .tp = "trainer.strategy.tensor_model_parallel_size",
+      .pp = "trainer.strategy.pipeline_model_parallel_size",
+      .vpp = "trainer.strategy.virtual_pipeline_model_parallel_size",
+      .cp = "trainer.strategy.context_parallel_size",
+      .ep = "trainer.strategy.expert_model_parallel_size",
+      .etp = "trainer.strategy.expert_tensor_parallel_size",
+      .sequence_parallel = "trainer.strategy.sequence_parallel",
+      .layout = "trainer.strategy.pipeline_model_parallel_layout",
+      .first = "trainer.strategy.num_layers_in_first_pipeline_stage",
+      .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
+      .embedding = "trainer.strategy.account_for_embedding_in_pipeline_split",
+      .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
+      .granularity = "model.config.recompute_granularity",
+      .method = "model.config.recompute_method",
+      .layers = "model.config.recompute_num_layers",
+      .mbs = "data.micro_batch_size",
+      .gbs = "data.global_batch_size",
+      .seq = "data.seq_length",
+      .model_seq = "model.config.seq_length",
+      .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
+      .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
+      .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
+      .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
+      .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
+      .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
+      .optimizer_distributed = "optim.config.use_distributed_optimizer",
+      .checkpoint = "trainer.strategy.save_ckpt_format",
+      .tp_overlap = "model.config.tp_comm_overlap",
+      .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
+      .cp_comm = "model.config.cp_comm_type",
+      .zero_default = "1",
+      .overlap_default = "true"};
+  add_rows(format, plan_rows(sections));
+  format.resets = resets_of(sections, "None");
   format.fill_in = {{"factory", "recipe of the model, for example llama3_8b"},
                     {"trainer.max_steps", "number of steps"},
                     {"optim.config.lr", "learning rate"}};
-  format.resets = {{"trainer.strategy.virtual_pipeline_model_parallel_size", "None"},
-                   {"trainer.strategy.pipeline_model_parallel_layout", "None"},
-                   {"trainer.strategy.num_layers_in_first_pipeline_stage", "None"},
-                   {"trainer.strategy.num_layers_in_last_pipeline_stage", "None"},
-                   {"trainer.strategy.account_for_embedding_in_pipeline_split", "false"},
-                   {"trainer.strategy.account_for_loss_in_pipeline_split", "false"},
-                   {"model.config.recompute_granularity", "None"},
-                   {"model.config.recompute_method", "None"},
-                   {"model.config.recompute_num_layers", "None"},
-                   {"model.config.recompute_modules", "None"},
-                   {"model.config.mtp_num_layers", "None"},
-                   {"optim.config.use_precision_aware_optimizer", "false"},
-                   {"optim.config.main_grads_dtype", "torch.float32"},
-                   {"optim.config.exp_avg_dtype", "torch.float32"},
-                   {"optim.config.exp_avg_sq_dtype", "torch.float32"}};
+  add_resets(format, {{"model.config.recompute_modules", "None"},
+                      {"model.config.mtp_num_layers", "None"},
+                      {"optim.config.use_precision_aware_optimizer", "false"},
+                      {"optim.config.main_grads_dtype", "torch.float32"},
+                      {"optim.config.exp_avg_dtype", "torch.float32"},
+                      {"optim.config.exp_avg_sq_dtype", "torch.float32"}});
   format.spell = [](const RunConfig& config, ConfigDocument& out) {
     const int modules = config.model.prediction_modules;
     if (modules > 0) write_number(out, "model.config.mtp_num_layers", modules);

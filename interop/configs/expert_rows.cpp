@@ -92,12 +92,7 @@ MaybeValue read_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
 
 /// Settings of a choice that a dense model has no use for.
 void write_of_experts(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  if (config.model.moe.experts == 0) return;
-  const auto written = std::ranges::find(row.cases, text_of(row.field, config), &ConfigCase::value);
-  if (written == row.cases.end()) return;
-  for (const ConfigSetting& setting : written->settings) {
-    out.set(setting.key, scalar(std::string(setting.value)));
-  }
+  if (config.model.moe.experts > 0) write_choice(row, config, out);
 }
 
 /// Keys: implementation; scope; two older switches; the newer name of the scope. The first case of
@@ -121,11 +116,7 @@ ConfigRow graphs_row(const ExpertKeys& keys) {
   row.keys = {keys.graphs, keys.graph_scope};
   row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
     if (config.plan.cuda_graphs == CudaGraphs::none) return;
-    const auto written =
-        std::ranges::find(self.cases, text_of(self.field, config), &ConfigCase::value);
-    for (const ConfigSetting& setting : written->settings) {
-      out.set(setting.key, scalar(std::string(setting.value)));
-    }
+    write_choice(self, config, out);
     if (config.plan.cuda_graphs == CudaGraphs::full_iteration) return;
     ConfigValue scope;
     scope.is_list = true;

@@ -9,29 +9,11 @@
 #include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
 #include "interop/configs/precisions.hpp"
+#include "interop/configs/rows.hpp"
 
 namespace echelon {
 
 namespace {
-
-/// Of cases with the field's value the first is written; of precisions else the nearest.
-const ConfigCase* written_case(const ConfigRow& row, const RunConfig& config) {
-  const std::string value = text_of(row.field, config);
-  const auto at = std::ranges::find(row.cases, value, &ConfigCase::value);
-  if (at != row.cases.end()) return &*at;
-  const Result<PrecisionRecipe> precision = find_precision(config.precision);
-  const bool of_precision = row.field == ConfigField{&RunConfig::precision} && precision.ok();
-  return of_precision ? &nearest_precision(row.cases, *precision) : nullptr;
-}
-
-void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const ConfigCase* written = written_case(row, config);
-  if (written == nullptr) return;  // the comparison finds it
-  for (const ConfigSetting& setting : written->settings) {
-    const std::string text(setting.value == "*" ? setting.if_any : setting.value);
-    out.set(setting.key, setting.quoted ? quoted(text) : scalar(text));
-  }
-}
 
 /// The case that is written, if the framework runs it otherwise than it is priced.
 const ConfigCase* differing_case(const ConfigRow& row, const RunConfig& config) {

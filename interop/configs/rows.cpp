@@ -10,6 +10,7 @@
 #include "core/base/saturated_product.hpp"
 #include "core/base/text.hpp"
 #include "core/framework/stage_layers.hpp"
+#include "interop/configs/precisions.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -30,6 +31,24 @@ std::string all_stages(int pp, int value) {
 
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows) {
   for (ConfigRow& row : rows) format.rows.push_back(std::move(row));
+}
+
+const ConfigCase* written_case(const ConfigRow& row, const RunConfig& config) {
+  const std::string value = text_of(row.field, config);
+  const auto at = std::ranges::find(row.cases, value, &ConfigCase::value);
+  if (at != row.cases.end()) return &*at;
+  const Result<PrecisionRecipe> precision = find_precision(config.precision);
+  const bool of_precision = row.field == ConfigField{&RunConfig::precision} && precision.ok();
+  return of_precision ? &nearest_precision(row.cases, *precision) : nullptr;
+}
+
+void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ConfigCase* written = written_case(row, config);
+  if (written == nullptr) return;
+  for (const ConfigSetting& setting : written->settings) {
+    const std::string text(setting.value == "*" ? setting.if_any : setting.value);
+    out.set(setting.key, setting.quoted ? quoted(text) : scalar(text));
+  }
 }
 
 ReadValue derived(std::string text, std::string from) {

@@ -22,6 +22,11 @@ using RowReader = MaybeValue (*)(const ConfigRow&, const ConfigReading&);
 [[nodiscard]] Result<std::optional<int>> number_at(const ConfigReading& reading,
                                                    std::string_view key);
 void write_number(ConfigDocument& out, std::string_view key, std::int64_t number);
+/// Of cases with the field's value the first, which is written; of precisions else the nearest;
+/// null: no case has it, and the comparison finds it.
+[[nodiscard]] const ConfigCase* written_case(const ConfigRow& row, const RunConfig& config);
+/// The settings of the written case.
+void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out);
 
 // Fields that follow from others.
 [[nodiscard]] MaybeValue dp_of_gpus(const ConfigRow&, const ConfigReading&);  ///< gpus/(tp·cp·pp)
