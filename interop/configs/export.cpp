@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
 #include "interop/configs/precisions.hpp"
@@ -131,7 +132,7 @@ void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const Con
   for (const ConfigSetting& setting : row.cases.front().settings) {
     document.set(setting.key, setting.quoted ? quoted(kFillIn) : scalar(kFillIn));
     notes.push_back(fmt::format("fill in {}: {} has no name for {} that is known here", setting.key,
-                                format.title, config.model.name));
+                                format.title, printable(config.model.name)));
   }
 }
 
@@ -229,7 +230,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   }
   std::vector<std::string> comments = {
       fmt::format("{} {}: {}", format.title, format.version, format.usage),
-      fmt::format("{} on {} GPUs, {} on a node", config.model.name, config.gpus,
+      fmt::format("{} on {} GPUs, {} on a node", printable(config.model.name), config.gpus,
                   std::min(config.gpus, config.gpus_per_node))};
   comments.insert(comments.end(), out.notes.begin(), out.notes.end());
   for (const Inexpressible& lost : out.lost) {

@@ -76,7 +76,7 @@ std::string slurm_head(const RunConfig& config, int tasks_per_node, int segment,
   return fmt::format(
       "#!/bin/bash\n#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n"
       "#SBATCH --gpus-per-node={}\n{}#SBATCH --exclusive\n#SBATCH --time=FILL_IN\n{}\n",
-      config.model.name, size.nodes, tasks_per_node, size.per_node, placed, more);
+      printable(config.model.name), size.nodes, tasks_per_node, size.per_node, placed, more);
 }
 
 /// Source: JobSet v1alpha2, and the headless service by which its pods find each other

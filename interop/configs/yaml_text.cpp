@@ -105,7 +105,7 @@ void resolve_references(ConfigDocument& document) {
   }
 }
 
-/// Words that YAML 1.1, which PyYAML reads, takes for booleans.
+/// Words that YAML 1.1 takes for booleans, which PyYAML follows but for the single letters.
 bool is_switch(std::string_view text) {
   constexpr std::array kSwitches = {"no", "yes", "on", "off", "n", "y"};
   return std::ranges::find(kSwitches, lower_case(text)) != kSwitches.end();

@@ -71,6 +71,21 @@ TEST_CASE("with AutoTP DeepSpeed is given no batch of all ranks, which it would 
   CHECK(split.lost.empty());
 }
 
+TEST_CASE("a model's name cannot add a line to a script or a job") {
+  P plan;
+  plan.dp = 8;
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  RunConfig run = run_of(format, plan);
+  run.model.name = "a\ntouch b";
+  const ExportedConfig script = export_config(format, run);
+  CHECK(has(script.text, "# a?touch b on 8 GPUs"));
+  CHECK_FALSE(has(script.text, "\ntouch b"));
+  for (const char* launcher : {"slurm", "mpirun", "kubernetes"}) {
+    CAPTURE(launcher);
+    CHECK_FALSE(has(*launch_job(launcher, format, run, script, 0), "\ntouch b"));
+  }
+}
+
 TEST_CASE("words that YAML 1.1 takes for booleans are written in quotes") {
   P plan;
   plan.dp = 8;
