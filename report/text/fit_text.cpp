@@ -67,9 +67,9 @@ std::string knowledge_text(std::span<const FittedRate> all, double prior_band, d
                            const TextStyle& style) {
   Table moved({{"moved", Table::Align::left}, {"by"}, {"known to"}, {"learned"}});
   for (const FittedRate& rate : all) {
-    constexpr double kSomething = 0.005;
+    constexpr double kHalfPercent = 0.005;
     if (rate.learned < kWorthShowing || rate.prior == 0) continue;
-    if (std::abs(rate.value / rate.prior - 1) < kSomething) continue;
+    if (std::abs(rate.value / rate.prior - 1) < kHalfPercent) continue;
     moved.add({rate.key, signed_percent(rate.value / rate.prior - 1),
                fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
                fmt::format("{:.0f} %", 100 * rate.learned)});
@@ -80,8 +80,8 @@ std::string knowledge_text(std::span<const FittedRate> all, double prior_band, d
   }
   std::string out = "\n" + moved.text(style);
   if (moved.empty()) {
-    constexpr double kSomething = 0.005;
-    out = farthest < kSomething
+    constexpr double kHalfPercent = 0.005;
+    out = farthest < kHalfPercent
               ? "\nNo rate moved by half a percent.\n"
               : fmt::format("\nRates moved by up to {}, though the runs tell little of any one.\n",
                             percent(farthest));
