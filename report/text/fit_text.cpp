@@ -65,22 +65,20 @@ std::string unknown_rates(std::span<const FittedRate> all) {
 /// How far the rates moved, what is still unknown, and the band.
 std::string knowledge_text(std::span<const FittedRate> all, double prior_band, double band,
                            const TextStyle& style) {
+  constexpr double kHalfPercent = 0.005;
   Table moved({{"moved", Table::Align::left}, {"by"}, {"known to"}, {"learned"}});
+  double farthest = 0;
   for (const FittedRate& rate : all) {
-    constexpr double kHalfPercent = 0.005;
-    if (rate.learned < kWorthShowing || rate.prior == 0) continue;
-    if (std::abs(rate.value / rate.prior - 1) < kHalfPercent) continue;
-    moved.add({rate.key, signed_percent(rate.value / rate.prior - 1),
+    if (rate.prior == 0) continue;
+    const double by = rate.value / rate.prior - 1;
+    farthest = std::max(farthest, std::abs(by));
+    if (rate.learned < kWorthShowing || std::abs(by) < kHalfPercent) continue;
+    moved.add({rate.key, signed_percent(by),
                fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
                fmt::format("{:.0f} %", 100 * rate.learned)});
   }
-  double farthest = 0;
-  for (const FittedRate& rate : all) {
-    if (rate.prior != 0) farthest = std::max(farthest, std::abs(rate.value / rate.prior - 1));
-  }
   std::string out = "\n" + moved.text(style);
   if (moved.empty()) {
-    constexpr double kHalfPercent = 0.005;
     out = farthest < kHalfPercent
               ? "\nNo rate moved by half a percent.\n"
               : fmt::format("\nRates moved by up to {}, though the runs tell little of any one.\n",
