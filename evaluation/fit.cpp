@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -17,6 +18,7 @@
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/held_out_errors.hpp"
 #include "evaluation/held_out_memory.hpp"
+#include "evaluation/run_mapping.hpp"
 
 namespace echelon {
 namespace {
@@ -100,8 +102,15 @@ FittedCalibration fit_pair(const Calibration& parent, std::vector<FitParameter> 
   return out;
 }
 
-/// Where the fit of a GPU family and framework starts.
-using Starts = std::map<std::pair<std::string, std::string>, Calibration>;
+/// A GPU family and a framework.
+using Pair = std::pair<std::string, std::string>;
+/// The pairs whose rates somebody asks for; all without a set.
+using Wanted = std::optional<std::set<Pair>>;
+
+bool is_wanted(const Wanted& wanted, const Pair& pair) { return !wanted || wanted->contains(pair); }
+
+/// Where the fit of a pair starts.
+using Starts = std::map<Pair, Calibration>;
 
 /// The priors of the runs, and of all other frameworks on the families with runs.
 Starts priors_of(const Observations& all) {
@@ -125,14 +134,19 @@ KernelLibrary kernels_of(const std::string& framework) {
 }
 
 /// Moves every start as the runs of software with the same kernels move theirs, on all GPUs. Runs
-/// with experts do not count: exchange and launches hide what their products and bytes take.
-void move_by_kernels(const Observations& all, const Runs& runs, Starts& starts) {
+/// with experts do not count: exchange and launches hide what their products and bytes take. What
+/// moves none of the `wanted` is left out.
+void move_by_kernels(const Observations& all, const Runs& runs, const Wanted& wanted,
+                     Starts& starts) {
   std::map<KernelLibrary, Runs> by_kernels;
   for (Observation* run : runs) {
     if (run->cost_model.model().moe.experts == 0) by_kernels[run->kernels].push_back(run);
   }
   for (const auto& [kernels, alike] : by_kernels) {
-    if (alike.size() < kFewest) continue;
+    const bool moves_wanted = std::ranges::any_of(starts, [&](const auto& start) {
+      return is_wanted(wanted, start.first) && kernels_of(start.first.second) == kernels;
+    });
+    if (alike.size() < kFewest || !moves_wanted) continue;
     const Moves moves = fit_moves(
         free_ones(kernel_parameters(), all.pinned), alike,
         [&](const Observation& run) -> const Calibration& {
@@ -157,7 +171,7 @@ void move_by_kernels(const Observations& all, const Runs& runs, Starts& starts) 
 }
 
 /// The calibration of a family and framework without runs of its own.
-FittedCalibration borrowed(const std::pair<std::string, std::string>& key, Calibration start) {
+FittedCalibration borrowed(const Pair& key, Calibration start) {
   FittedCalibration out{std::move(start), "", 0, {}, 0};
   Calibration& calibration = out.calibration;
   out.base = calibration.name;
@@ -170,24 +184,27 @@ FittedCalibration borrowed(const std::pair<std::string, std::string>& key, Calib
   return out;
 }
 
-/// The calibrations of all pairs, from the runs that `use` accepts, with the memory rates `memory`.
+/// The calibrations of the pairs `wanted`, from the runs that `use` accepts, with the memory rates
+/// `memory`.
 std::vector<FittedCalibration> fit_pairs(Observations& all,
                                          const std::function<bool(std::size_t)>& use,
-                                         const std::vector<FittedMemory>& memory) {
+                                         const std::vector<FittedMemory>& memory,
+                                         const Wanted& wanted = {}) {
   const Sites sites = sites_of(all);
   // Of the priors' spread, beyond what like software has in common; see kSiteSpread.
   const double share = sites == Sites::any ? 0.3 : 1;
   Runs used;
-  std::map<std::pair<std::string, std::string>, Runs> own;
+  std::map<Pair, Runs> own;
   for (Observation& run : all.runs) {
     if (use && !use(run.row)) continue;
     used.push_back(&run);
     own[{run.family, run.framework}].push_back(&run);
   }
   Starts starts = priors_of(all);
-  if (sites == Sites::any) move_by_kernels(all, used, starts);
+  if (sites == Sites::any) move_by_kernels(all, used, wanted, starts);
   std::vector<FittedCalibration> out;
   for (const auto& [key, start] : starts) {
+    if (!is_wanted(wanted, key)) continue;
     const Runs& runs = own[key];
     if (runs.size() < kFewest) {
       if (sites == Sites::any) out.push_back(borrowed(key, start));
@@ -206,7 +223,23 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-/// Calibrations fitted without each part, and their predictions of it.
+/// The pairs that predict the rows of each part.
+std::vector<std::set<Pair>> pairs_of_parts(const std::vector<MeasuredRun>& rows,
+                                           std::span<const int> part) {
+  std::vector<std::set<Pair>> out;
+  RunMapper mapper;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto at = static_cast<std::size_t>(part[i]);
+    if (at >= out.size()) out.resize(at + 1);
+    const auto mapped = mapper.map(rows[i]);
+    if (const auto* run = std::get_if<MappedRun>(&mapped)) {
+      out[at].emplace(gpu_family(run->cluster.gpu()), run->framework.calibration_key());
+    }
+  }
+  return out;
+}
+
+/// Calibrations fitted without each part, of the pairs that predict it, and their predictions.
 struct CrossValidation {
   std::vector<int> part;  ///< of every row
   std::vector<std::vector<FittedCalibration>> trees;
@@ -217,12 +250,16 @@ struct CrossValidation {
 CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
                                HeldOutMemory memory, const FitProgress& progress) {
   CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all)), std::move(memory)};
-  const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
+  const std::vector<std::set<Pair>> pairs = pairs_of_parts(*all.rows, out.part);
+  const int parts = static_cast<int>(pairs.size());
   for (int part = 0; part < parts; ++part) {
     const auto outside = [&](std::size_t row) { return out.part[row] != part; };
-    const std::vector<FittedMemory> rates = all.memory->fit(outside);
+    const std::set<Pair>& asked = pairs[static_cast<std::size_t>(part)];
+    std::set<std::string> frameworks;
+    for (const auto& [family, framework] : asked) frameworks.insert(framework);
+    const std::vector<FittedMemory> rates = all.memory->fit(outside, frameworks);
     out.memory.add(all.memory->outcomes(rates, std::not_fn(outside)), part);
-    out.trees.push_back(fit_pairs(all, outside, rates));
+    out.trees.push_back(fit_pairs(all, outside, rates, asked));
     std::map<std::string, const Calibration*> fitted;
     for (const FittedCalibration& one : out.trees.back()) {
       fitted.emplace(one.calibration.name, &one.calibration);

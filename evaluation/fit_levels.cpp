@@ -5,6 +5,7 @@
 
 #include "core/base/expects.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 namespace {
@@ -93,8 +94,10 @@ std::vector<double> shared_weights(std::span<const std::string_view> groups) {
 
 double log_error(Observation& run, const Calibration& calibration) {
   run.cost_model.recalibrate(calibration);
-  run.cost_model.price(run.plan, run.cost_model.sharding_costs(run.sharding), run.scratch);
-  return std::log(run.scratch.time.step.in(kSecond) / run.measured);
+  if (run.stages.empty()) stages_of(run.cost_model, run.plan, run.stages);
+  run.cost_model.price_time(run.plan, run.cost_model.sharding_costs(run.sharding), run.stages,
+                            run.scratch);
+  return std::log(run.scratch.step.in(kSecond) / run.measured);
 }
 
 void Moves::apply(Calibration& calibration) const {

@@ -30,7 +30,8 @@ struct Observation {
   LayerSharding sharding;
   double measured = 0;  ///< seconds
   Calibration prior;
-  PlanCosts scratch;
+  std::vector<Stage> stages{};  ///< of the plan, found once: no rate changes them
+  TimePrediction scratch{};
 };
 using Runs = std::vector<Observation*>;
 

@@ -150,12 +150,14 @@ std::vector<MemoryRun*> MemoryRuns::each() {
   return out;
 }
 
-std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use) {
+std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use,
+                                          const std::optional<std::set<std::string>>& only) {
   std::map<std::string, RunsOfFramework> frameworks;
   for (MemoryRun& run : runs_) {
     // Allocator and context of another vendor say nothing of CUDA's, nor the tensors of software
     // that the framework only stands for of its own.
     if (run.cost_model.cluster().gpu().compute_capability <= 0 || !run.own_software) continue;
+    if (only && !only->contains(run.framework)) continue;
     if (!use || use(run.row)) frameworks[run.framework].push_back(&run);
   }
   std::vector<FittedMemory> out;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,10 +65,12 @@ class MemoryRuns {
   /// `rows` must outlive it.
   explicit MemoryRuns(const std::vector<MeasuredRun>& rows);
 
-  /// Fits every framework to its rows, of which `use` may leave some out, by their index.
-  /// Frameworks of fewer than four figures keep the prior's rates.
+  /// Fits every framework, or those of `only`, to its rows, of which `use` may leave some out, by
+  /// their index. Frameworks of fewer than four figures keep the prior's rates.
   /// Checked by: tests/evaluation/fit_memory_test.cpp.
-  [[nodiscard]] std::vector<FittedMemory> fit(const std::function<bool(std::size_t)>& use = {});
+  [[nodiscard]] std::vector<FittedMemory> fit(
+      const std::function<bool(std::size_t)>& use = {},
+      const std::optional<std::set<std::string>>& only = {});
   /// The rows that `of` accepts, predicted with `fits` (of frameworks without a fit: the prior).
   /// Predicted peaks have no limit: a run that had to do with less memory needed less.
   [[nodiscard]] std::vector<MemoryOutcome> outcomes(const std::vector<FittedMemory>& fits,

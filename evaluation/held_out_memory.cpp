@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -208,8 +209,12 @@ HeldOutMemory hold_out_memory(const std::vector<MeasuredRun>& rows, MemoryRuns& 
   HeldOutMemory out(rows);
   const std::set<int> parts(part_of_rows.begin(), part_of_rows.end());
   for (const int part : parts) {
-    const auto fits = runs.fit([&](std::size_t row) { return part_of_rows[row] != part; });
-    out.add(runs.outcomes(fits, [&](std::size_t row) { return part_of_rows[row] == part; }), part);
+    const auto inside = [&](std::size_t row) { return part_of_rows[row] == part; };
+    std::set<std::string> frameworks;
+    for (const MemoryRun& run : runs.runs()) {
+      if (inside(run.row)) frameworks.insert(run.framework);
+    }
+    out.add(runs.outcomes(runs.fit(std::not_fn(inside), frameworks), inside), part);
   }
   return out;
 }

@@ -86,19 +86,10 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
       CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
       if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
       cost_model.ablate(without.ablated);
-      out.runs.push_back({i,
-                          family,
-                          run.framework.calibration_key(),
-                          row.source,
-                          publishers[i],
+      out.runs.push_back({i, family, run.framework.calibration_key(), row.source, publishers[i],
                           run.substitute.empty() ? std::string() : row.framework,
-                          run.framework.kernels,
-                          std::move(cost_model),
-                          run.plan,
-                          sharding_of(run.plan),
-                          *row.step_seconds,
-                          *prior,
-                          {}});
+                          run.framework.kernels, std::move(cost_model), run.plan,
+                          sharding_of(run.plan), *row.step_seconds, *prior});
     }
   }
   return out;

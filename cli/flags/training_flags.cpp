@@ -11,6 +11,7 @@
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
+#include "planner/space/legality.hpp"
 #include "report/format.hpp"
 
 namespace echelon::cli {

@@ -27,8 +27,7 @@ std::vector<Observation> foundry_runs(double factor, bool several_publishers) {
                     .plan = run.plan,
                     .sharding = sharding_of(run.plan),
                     .measured = 1,
-                    .prior = prior,
-                    .scratch = {}};
+                    .prior = prior};
     one.measured = std::exp(log_error(one, prior)) * factor;
     out.push_back(std::move(one));
   }
