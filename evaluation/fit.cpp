@@ -143,9 +143,10 @@ void move_by_kernels(const Observations& all, const Runs& runs, const Wanted& wa
     if (run->cost_model.model().moe.experts == 0) by_kernels[run->kernels].push_back(run);
   }
   for (const auto& [kernels, alike] : by_kernels) {
-    const bool moves_wanted = std::ranges::any_of(starts, [&](const auto& start) {
-      return is_wanted(wanted, start.first) && kernels_of(start.first.second) == kernels;
-    });
+    const bool moves_wanted =
+        std::ranges::any_of(starts, [&, kernels = kernels](const auto& start) {
+          return is_wanted(wanted, start.first) && kernels_of(start.first.second) == kernels;
+        });
     if (alike.size() < kFewest || !moves_wanted) continue;
     const Moves moves = fit_moves(
         free_ones(kernel_parameters(), all.pinned), alike,
