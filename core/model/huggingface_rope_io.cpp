@@ -64,6 +64,11 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
   } else if (word == "dynamic") {
     rope.scaling = RopeScaling::dynamic;
     rope.factor = inner.number("factor", 1, kMaxRope);
+    // HunYuan: the base grows from the first position on, and the keys of YaRN are not read.
+    if (inner.number_or("alpha", 0, kMaxRope, 0) > 0) {
+      add_arithmetic(model, "a rotary base that is multiplied by a power of alpha");
+      inner.ignore({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
+    }
   } else if (word == "llama3") {
     rope.scaling = RopeScaling::llama3;
     rope.factor = inner.number("factor", 1, kMaxRope);
@@ -89,7 +94,11 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
     add_arithmetic(model, in_quotes(word) + " scaling of the rotary embedding");
     return;
   }
-  inner.ignore({"original_max_position_embeddings"});
+  inner.ignore({"original_max_position_embeddings", "max_position_embeddings"});
+  // Of Ministral 3 and Mistral 4: 1 + β·ln(1 + ⌊position / original positions⌋).
+  if (inner.number_or("llama_4_scaling_beta", 0, kMaxRope, 0) > 0) {
+    add_arithmetic(model, "queries that grow with the logarithm of their positions");
+  }
   for (const std::string& key : inner.unread()) {
     add_arithmetic(model, "unknown key '" + key + "' of the rotary embedding");
   }

@@ -4,6 +4,7 @@
 // has.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/core/model/config_files.hpp"
 
@@ -102,6 +103,48 @@ TEST_CASE("blocks of the current families are read as what they are") {
   CHECK(spec("phi-3.5-moe").head_bias);
   CHECK(spec("phi-3.5-moe").normalization == Normalization::layer_norm);
   CHECK(spec("kimi-k2.5-multimodal").latent());
+}
+
+TEST_CASE("models of the catalog are those of their config.json, also in constants") {
+  const std::pair<const char*, const char*> files[] = {
+      {"apertus-8b", "apertus-8b"},
+      {"command-a", "command-a"},
+      {"command-r-plus", "command-r-plus"},
+      {"dots-llm1", "dots-llm1"},
+      {"ernie4.5-21b-a3b", "ernie4.5-21b-a3b"},
+      {"exaone4-32b", "exaone4-32b"},
+      {"glm-4-9b", "glm-4-9b-0414"},
+      {"glm-4.7-flash", "glm-4.7-flash"},
+      {"gpt-j-6b", "gpt-j-6b"},
+      {"gpt-neox-20b", "gpt-neox-20b"},
+      {"granite3.3-8b", "granite3.3-8b"},
+      {"hunyuan-a13b", "hunyuan-a13b"},
+      {"internlm3-8b", "internlm3-8b"},
+      {"ling-1t", "ling-1t"},
+      {"mimo-7b", "mimo-7b"},
+      {"ministral3-8b", "ministral3-8b"},
+      {"mistral-small-24b", "mistral-small-3.1-multimodal"},
+      {"seed-oss-36b", "seed-oss-36b"},
+      {"smollm3-3b", "smollm3-3b"},
+      {"starcoder2-3b", "starcoder2-3b"}};
+  for (const auto& [name, file] : files) {
+    INFO(name);
+    ModelSpec of_file = family_reading(file).model;
+    const ModelSpec of_catalog = load_model(name).value();
+    of_file.name = of_catalog.name;
+    of_file.source = of_catalog.source;
+    CHECK(of_file == of_catalog);
+  }
+}
+
+TEST_CASE("what scales rotary positions or queries is named") {
+  const auto arithmetic = [](const char* name) {
+    return family_reading(name).model.constants->other_arithmetic;
+  };
+  CHECK(arithmetic("ministral3-8b") ==
+        std::vector<std::string>{"queries that grow with the logarithm of their positions"});
+  CHECK(arithmetic("hunyuan-a13b").front() ==
+        "a rotary base that is multiplied by a power of alpha");
 }
 
 TEST_CASE("values that would make another block are refused") {
