@@ -5,7 +5,7 @@ namespace echelon::operators {
 namespace {
 
 /// Tokens of a chunk. Source: Megatron-LM d98e8a64, megatron/core/ssm/mamba_mixer.py.
-constexpr double kChunk = 128;
+constexpr double kScanChunk = 128;
 
 /// Convolution and scan in one autograd function, which keeps the projections, repeats the
 /// convolution and the states in the backward, and applies the output gate. With w the width of the
@@ -35,15 +35,15 @@ Operator scan(const StateSpace& ssm, const Shapes& s, double tp) {
   const double n = ssm.state_dim;
   const double b = g * n;
   const double c = static_cast<double>(ssm.conv_width()) / tp;
-  const double states = w * n / kChunk;
-  const double products = kChunk * g;
+  const double states = w * n / kScanChunk;
+  const double products = kScanChunk * g;
   const double convolution = 2 * ssm.conv_kernel * c;
   Operator op;
   op.name = "ssm_scan";
   op.kind = OperatorKind::attention;
-  op.forward = Flops{s.T * (2 * kChunk * b + 2 * kChunk * w + 4 * n * w + convolution)};
-  op.backward = Flops{s.T * (2 * n * w + 2 * kChunk * b + 8 * n * w + 4 * kChunk * w +
-                             4 * kChunk * b + 3 * convolution)};
+  op.forward = Flops{s.T * (2 * kScanChunk * b + 2 * kScanChunk * w + 4 * n * w + convolution)};
+  op.backward = Flops{s.T * (2 * n * w + 2 * kScanChunk * b + 8 * n * w + 4 * kScanChunk * w +
+                             4 * kScanChunk * b + 3 * convolution)};
   op.forward_traffic = Bytes{s.e * s.T * (2 * c + 5 * w + 4 * b + 4 * products + 6 * states)};
   op.backward_traffic = Bytes{s.e * s.T * (5 * c + 15 * w + 20 * b + 10 * products + 13 * states)};
   op.span = s.sequence;

@@ -55,13 +55,13 @@ MaybeValue read_degree(const ConfigRow& row, const ConfigReading& reading) {
 
 /// AutoEP is off unless it is enabled. Source: DeepSpeed edaa7221,
 /// deepspeed/module_inject/auto_ep_config.py:47.
-void write_experts(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+void write_auto_ep(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (config.plan.ep == 1) return;
   out.set(row.keys[1], scalar("true"));
   write_number(out, row.keys[0], config.plan.ep);
 }
 
-MaybeValue read_experts(const ConfigRow& row, const ConfigReading& reading) {
+MaybeValue read_auto_ep(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys[0]);
   if (entry == nullptr) return std::optional(assumed("1", "default of DeepSpeed"));
   if (!says(reading, row.keys[1], "true")) {
@@ -169,8 +169,8 @@ ConfigFormat deepspeed_format() {
               fixed(plan_part<&P::cp_comm>, "a2a"),
               fixed(plan_part<&P::pp>, "1"),
               computed(plan_part<&P::ep>,
-                       {"expert_parallel.autoep_size", "expert_parallel.enabled"}, write_experts,
-                       read_experts),
+                       {"expert_parallel.autoep_size", "expert_parallel.enabled"}, write_auto_ep,
+                       read_auto_ep),
               fixed(plan_part<&P::etp>, "1"),
               follows(plan_part<&P::dp>, dp_of_gpus),
               plain(plan_part<&P::microbatch>,

@@ -68,7 +68,7 @@ void write_tp_overlap(const ConfigRow& row, const RunConfig& config, ConfigDocum
 }
 
 /// Ranks that a run printed, else those that the launcher starts.
-MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
+MaybeValue read_ranks(const ConfigRow& row, const ConfigReading& reading) {
   if (const ConfigEntry* all = reading.find(kWorldSize)) {
     return std::optional(ReadValue{all->value.first().text, Origin::found, reading.place(*all)});
   }
@@ -193,7 +193,7 @@ std::vector<ConfigRow> job_rows() {
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
                 "sbatch.ntasks-per-node", "sbatch.nodes", "sbatch.gres", "sbatch.nodes"},
-               nullptr, read_gpus),
+               nullptr, read_ranks),
   };
 }
 

@@ -13,8 +13,10 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 namespace fs = std::filesystem;
 
 namespace {
@@ -33,11 +35,6 @@ std::size_t entries_in(const fs::path& folder) {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder)) ++count;
   return count;
-}
-
-bool mentions(const Error& error, const std::string& part) {
-  INFO(error.message());
-  return error.message().find(part) != std::string::npos;
 }
 
 }  // namespace

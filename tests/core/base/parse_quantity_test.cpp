@@ -5,8 +5,10 @@
 #include <string>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -25,11 +27,6 @@ std::string error_of(const Result<T>& result) {
   CHECK(result.error().kind == Error::Kind::input);
   CHECK(result.error().where == "--flag");
   return result.error().message();
-}
-
-bool mentions(const std::string& message, const std::string& part) {
-  INFO(message);
-  return message.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <string>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -14,11 +16,6 @@ std::string error_of(std::string_view text) {
   REQUIRE_FALSE(document.ok());
   CHECK(document.error().kind == Error::Kind::input);
   return document.error().message();
-}
-
-bool mentions(const std::string& message, const std::string& part) {
-  INFO(message);
-  return message.find(part) != std::string::npos;
 }
 
 Json parsed(std::string_view text) { return parse_json(text, "a.json").value(); }

@@ -7,8 +7,10 @@
 #include "core/model/model_io.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -18,11 +20,6 @@ std::string complaint_of(const std::string& name) {
   REQUIRE_FALSE(model.ok());
   CHECK(model.error().kind == Error::Kind::input);
   return model.error().message();
-}
-
-bool mentions(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

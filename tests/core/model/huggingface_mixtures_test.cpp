@@ -6,8 +6,10 @@
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -45,11 +47,6 @@ Json text_changed(const std::string& name, const std::string& key, const Json& v
   Json document = config_json(name);
   document["text_config"][key] = value;
   return document;
-}
-
-bool mentions(const Error& error, const std::string& part) {
-  INFO(error.message());
-  return error.message().find(part) != std::string::npos;
 }
 
 }  // namespace

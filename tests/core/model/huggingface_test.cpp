@@ -7,8 +7,10 @@
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -34,11 +36,6 @@ Result<ModelSpec> without(const std::string& name, const std::string& key) {
   Json document = Json::parse(config_text(name));
   REQUIRE(document.erase(key) == 1);
   return parse_model(document.dump(), "config.json");
-}
-
-bool mentions(const Error& error, const std::string& part) {
-  INFO(error.message());
-  return error.message().find(part) != std::string::npos;
 }
 
 Error error_of(const Result<ModelSpec>& model) {

@@ -10,15 +10,12 @@
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
-
-bool mentions(const Error& error, const std::string& part) {
-  INFO(error.message());
-  return error.message().find(part) != std::string::npos;
-}
 
 Error error_of(const Result<ModelSpec>& model) {
   REQUIRE_FALSE(model.ok());

@@ -358,8 +358,10 @@ TEST_CASE("twice every rate and half of every fixed time is half the step") {
 TEST_CASE("a pin of a value that the winner has changes nothing") {
   int checks = 0;
   int misses = 0;
-  for_each_job([&](int, const PlanRequest& request, const Candidate& winner) {
-    for (const PlanField& field : plan_fields()) {
+  for_each_job([&](int number, const PlanRequest& request, const Candidate& winner) {
+    // A third of the fields for each job, another third for the next.
+    for (std::size_t i = static_cast<std::size_t>(number % 3); i < kPlanFields; i += 3) {
+      const PlanField& field = plan_fields()[i];
       if (request.constraints.has(field) || flag_text(field, winner.plan).empty()) continue;
       PlanRequest pinned = request;
       if (!pin_with_companions(field, winner.plan, pinned.constraints)) continue;

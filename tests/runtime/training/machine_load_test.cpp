@@ -77,7 +77,7 @@ TEST_CASE("a run's report gives the core usage of its steps and of other program
   TrainedCase c;
   c.model = small_gpt2();
   c.plan = plan_for(c.model, 1, 1, 2);
-  const Ran ran = run(plan_file(c), settings_for(1000));
+  const Ran ran = run(plan_file(c), settings_for(200));
   const std::map<std::string, std::string>& environment = ran.report.environment;
   for (const char* key : {"cores used by the run", kOtherPrograms, "processor time of a step"}) {
     INFO(key);

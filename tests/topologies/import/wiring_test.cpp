@@ -5,9 +5,11 @@
 
 #include "core/base/units.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
 #include "topologies/topology.hpp"
 
 using namespace echelon;
+using echelon::test::mentions;
 
 namespace {
 
@@ -61,11 +63,6 @@ std::string error_of(const Result<NodeWiring>& wiring) {
   CHECK(wiring.error().kind == Error::Kind::input);
   return wiring.error().message();
 }
-bool mentions(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
-}
-
 ClusterTopology cluster_of(const std::string& text, const std::string& gpu,
                            std::optional<BytesPerSecond> nic_rate = {}) {
   WiredMachine machine;

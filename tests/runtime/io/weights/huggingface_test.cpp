@@ -15,20 +15,23 @@
 #include "tests/runtime/training/sharded_state.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/support/text.hpp"
 
 namespace echelon {
 namespace {
 
+using test::mentions;
+
 namespace fs = std::filesystem;
 
-ModelSpec small_qwen2() {
+ModelSpec two_layer_qwen2() {
   ModelSpec model = two_layer_llama();
   model.qkv_bias = true;
   model.tied_embeddings = true;
   return model;
 }
 
-ModelSpec small_qwen3() {
+ModelSpec two_layer_qwen3() {
   ModelSpec model = two_layer_llama();
   model.qk_norm = true;
   return model;
@@ -40,7 +43,7 @@ ModelSpec biased_llama() {
   return model;
 }
 
-ModelSpec small_mixtral() {
+ModelSpec two_layer_mixtral() {
   ModelSpec model = two_layer_llama();
   model.moe.experts = 3;
   model.moe.experts_per_token = 2;
@@ -48,8 +51,8 @@ ModelSpec small_mixtral() {
   return model;
 }
 
-ModelSpec small_qwen3_moe() {
-  ModelSpec model = small_qwen3();
+ModelSpec two_layer_qwen3_moe() {
+  ModelSpec model = two_layer_qwen3();
   model.moe.experts = 4;
   model.moe.experts_per_token = 2;
   model.moe.expert_ffn_hidden = 8;
@@ -59,14 +62,14 @@ ModelSpec small_qwen3_moe() {
   return model;
 }
 
-ModelSpec small_qwen2_moe() {
+ModelSpec two_layer_qwen2_moe() {
   return like_qwen2_moe(
       two_layer_llama(),
       {.experts = 4, .experts_per_token = 2, .expert_ffn_hidden = 8, .shared_ffn_hidden = 16});
 }
 
 /// GLM-4.5-like.
-ModelSpec small_glm4_moe() {
+ModelSpec two_layer_glm4_moe() {
   ModelSpec model = two_layer_llama();
   model.head_dim = 4;
   model.qkv_bias = model.qk_norm = true;
@@ -144,11 +147,6 @@ constexpr RotaryEmbedding kYarn{.theta = 30'000,
 std::string import_refusal(const std::string& where, const ModelSpec& model) {
   const auto weights = HuggingFaceWeights::open(where, model);
   return weights.ok() ? "" : weights.error().message();
-}
-
-bool mentions(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
 }
 
 /// Wrong blocks of all ranks of a tensor-parallel split.
@@ -231,7 +229,8 @@ TEST_CASE("GPT-2's tensors have the names and shapes of transformers, its matric
 TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied head is left out") {
   for (const bool tied : {false, true}) {
     const TempDir dir;
-    REQUIRE(export_small(dir.path(), tied ? small_qwen2() : two_layer_llama(), Element::bf16).ok());
+    REQUIRE(
+        export_small(dir.path(), tied ? two_layer_qwen2() : two_layer_llama(), Element::bf16).ok());
     const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
     REQUIRE(file.ok());
     for (const char* name :
@@ -257,23 +256,23 @@ TEST_CASE("tensors of experts have the names of the files on the Hub") {
       shapes[tensor.name] = shape_text(tensor.shape);
     return shapes;
   };
-  const auto mixtral = shapes_of(small_mixtral());
+  const auto mixtral = shapes_of(two_layer_mixtral());
   CHECK(mixtral.at("model.layers.1.block_sparse_moe.gate.weight") == "[3, 8]");
   CHECK(mixtral.at("model.layers.1.block_sparse_moe.experts.2.w1.weight") == "[12, 8]");
   CHECK(mixtral.at("model.layers.0.block_sparse_moe.experts.0.w2.weight") == "[8, 12]");
   CHECK(mixtral.at("model.layers.0.block_sparse_moe.experts.1.w3.weight") == "[12, 8]");
-  const auto qwen3 = shapes_of(small_qwen3_moe());
+  const auto qwen3 = shapes_of(two_layer_qwen3_moe());
   CHECK(qwen3.at("model.layers.0.mlp.gate_proj.weight") == "[12, 8]");
   CHECK(qwen3.at("model.layers.1.mlp.gate.weight") == "[4, 8]");
   CHECK(qwen3.at("model.layers.1.mlp.experts.3.gate_proj.weight") == "[8, 8]");
   CHECK(qwen3.at("model.layers.1.mlp.experts.0.down_proj.weight") == "[8, 8]");
   CHECK_FALSE(qwen3.contains("model.layers.1.mlp.gate_proj.weight"));
-  const auto qwen2 = shapes_of(small_qwen2_moe());
+  const auto qwen2 = shapes_of(two_layer_qwen2_moe());
   CHECK(qwen2.at("model.layers.0.mlp.experts.1.up_proj.weight") == "[8, 8]");
   CHECK(qwen2.at("model.layers.0.mlp.shared_expert.gate_proj.weight") == "[16, 8]");
   CHECK(qwen2.at("model.layers.1.mlp.shared_expert.down_proj.weight") == "[8, 16]");
   CHECK(qwen2.at("model.layers.1.mlp.shared_expert_gate.weight") == "[1, 8]");
-  const auto glm = shapes_of(small_glm4_moe());
+  const auto glm = shapes_of(two_layer_glm4_moe());
   CHECK(glm.at("model.layers.0.mlp.up_proj.weight") == "[12, 8]");
   CHECK(glm.at("model.layers.1.mlp.gate.weight") == "[4, 8]");
   CHECK(glm.at("model.layers.1.mlp.gate.e_score_correction_bias") == "[4]");
@@ -321,17 +320,17 @@ TEST_CASE("tensors of latent attention have the names of DeepSeek's files") {
 
 TEST_CASE("models with experts that no family has are not exported") {
   const TempDir dir;
-  ModelSpec wide = small_mixtral();
+  ModelSpec wide = two_layer_mixtral();
   wide.ffn_hidden = 16;
-  ModelSpec scaled = small_qwen3_moe();
+  ModelSpec scaled = two_layer_qwen3_moe();
   scaled.moe.router_scaling = 2;
-  ModelSpec unscaled = small_mixtral();
+  ModelSpec unscaled = two_layer_mixtral();
   unscaled.moe.router_normalized = false;
-  ModelSpec ungated = small_qwen2_moe();
+  ModelSpec ungated = two_layer_qwen2_moe();
   ungated.moe.shared_expert_gate = false;
-  ModelSpec uneven = small_glm4_moe();
+  ModelSpec uneven = two_layer_glm4_moe();
   uneven.moe.shared_ffn_hidden = 12;
-  ModelSpec softmax = small_glm4_moe();
+  ModelSpec softmax = two_layer_glm4_moe();
   softmax.moe.router_score = RouterScore::softmax;
   softmax.moe.router_bias = false;
   ModelSpec partial = two_layer_llama();
@@ -346,8 +345,8 @@ TEST_CASE("models with experts that no family has are not exported") {
 
 TEST_CASE("an exported model is imported unchanged, under every split") {
   for (const ModelSpec& plain :
-       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), small_qwen3(), biased_llama(),
-        small_mixtral(), small_qwen3_moe(), small_qwen2_moe(), small_glm4_moe(),
+       {two_layer_gpt2(), two_layer_llama(), two_layer_qwen2(), two_layer_qwen3(), biased_llama(),
+        two_layer_mixtral(), two_layer_qwen3_moe(), two_layer_qwen2_moe(), two_layer_glm4_moe(),
         tiny_deepseek(false), tiny_deepseek(true), tiny_deepseek_v3()}) {
     RotaryEmbedding rope = kTheta;
     if (plain.constants) rope.rotated_part = plain.constants->rope.rotated_part;
@@ -389,7 +388,7 @@ TEST_CASE("epsilon, theta and scaling of the config are exported and compared on
 
 TEST_CASE("norms of query and key heads are exported as Qwen3's") {
   const TempDir dir;
-  REQUIRE(export_small(dir.path(), small_qwen3(), Element::f32).ok());
+  REQUIRE(export_small(dir.path(), two_layer_qwen3(), Element::f32).ok());
   CHECK(mentions(slurp(dir.path() / "config.json"), "Qwen3ForCausalLM"));
   const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
   REQUIRE(file.ok());
@@ -398,7 +397,7 @@ TEST_CASE("norms of query and key heads are exported as Qwen3's") {
     REQUIRE(file->find(name) != nullptr);
     CHECK(shape_text(file->find(name)->shape) == "[2]");
   }
-  ModelSpec biased = small_qwen3();
+  ModelSpec biased = two_layer_qwen3();
   biased.mlp_bias = true;
   const Status refused = export_small(dir.path(), biased, Element::f32);
   REQUIRE_FALSE(refused.ok());
@@ -420,8 +419,8 @@ TEST_CASE("windows that are longer than the sequence are exported and imported a
   ModelSpec mistral = two_layer_llama();
   mistral.sliding_window = 64;
   mistral.windowed_layers = mistral.layers;
-  ModelSpec qwen2 = small_qwen2();
-  ModelSpec qwen3 = small_qwen3();
+  ModelSpec qwen2 = two_layer_qwen2();
+  ModelSpec qwen3 = two_layer_qwen3();
   qwen2.sliding_window = qwen3.sliding_window = 64;
   qwen2.windowed_layers = qwen3.windowed_layers = 1;  // the last one
   for (const ModelSpec& model : {mistral, qwen2, qwen3}) {
@@ -471,9 +470,9 @@ TEST_CASE("another model than the plan's is refused by its first difference") {
 TEST_CASE("missing tensors, wrong shapes and unexpected tensors are refused by name") {
   const TempDir dir;
   const auto after = [&](const std::function<void(std::map<std::string, TensorEntry>&)>& change) {
-    REQUIRE(export_small(dir.path(), small_qwen2(), Element::f32).ok());
+    REQUIRE(export_small(dir.path(), two_layer_qwen2(), Element::f32).ok());
     rewrite(dir.path(), change);
-    return import_refusal(dir.path(), small_qwen2());
+    return import_refusal(dir.path(), two_layer_qwen2());
   };
   const std::string norm = "model.layers.1.input_layernorm.weight";
   CHECK(after([](auto&) {}) == "");
@@ -495,16 +494,16 @@ TEST_CASE("missing tensors, wrong shapes and unexpected tensors are refused by n
         }) == "");
   const fs::path file = dir.path() / "model.safetensors";
   fs::resize_file(file, fs::file_size(file) - 1);
-  CHECK(mentions(import_refusal(dir.path(), small_qwen2()), "cut off or damaged"));
+  CHECK(mentions(import_refusal(dir.path(), two_layer_qwen2()), "cut off or damaged"));
 }
 
 TEST_CASE("tensors of modules that predict further tokens are passed over") {
   const TempDir dir;
-  REQUIRE(export_small(dir.path(), small_glm4_moe(), Element::f32).ok());
+  REQUIRE(export_small(dir.path(), two_layer_glm4_moe(), Element::f32).ok());
   rewrite(dir.path(), [](auto& tensors) {
     tensors["model.layers.2.eh_proj.weight"] = tensors["model.norm.weight"];
   });
-  CHECK(mentions(import_refusal(dir.path(), small_glm4_moe()),
+  CHECK(mentions(import_refusal(dir.path(), two_layer_glm4_moe()),
                  "unexpected tensor model.layers.2.eh_proj.weight"));
   const std::string path = (dir.path() / "config.json").string();
   std::string config = slurp(path);
@@ -512,7 +511,7 @@ TEST_CASE("tensors of modules that predict further tokens are passed over") {
   REQUIRE(config.find(none) != std::string::npos);
   config.replace(config.find(none), none.size(), "\"num_nextn_predict_layers\": 1");
   std::ofstream(path) << config;
-  CHECK(import_refusal(dir.path(), small_glm4_moe()) == "");
+  CHECK(import_refusal(dir.path(), two_layer_glm4_moe()) == "");
 }
 
 TEST_CASE("names without the prefix are read, as openai's gpt2 has them") {
