@@ -348,6 +348,21 @@ configure() {
   printf '%s\n%s\n' "$before$needed" "$now_with" >"$tree/configured"
 }
 
+# jobs: how many compilers run beside each other, at up to 1 GiB each: one more than there are cores, or
+# fewer where the machine, or the container, has less memory free than that.
+jobs() {
+  count=$(($(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1))
+  free=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' "$proc_meminfo" 2>/dev/null)
+  limit=$(sed -n 's/^\([0-9]\{1,15\}\)$/\1/p' "$cgroup_limit" 2>/dev/null) # bytes, or "max"
+  for gib in ${free:+$((free / 1048576))} ${limit:+$((limit / 1073741824))}; do
+    [ "$gib" -ge "$count" ] || count=$gib
+  done
+  [ "$count" -gt 0 ] || count=1
+  echo "$count"
+}
+proc_meminfo=/proc/meminfo
+cgroup_limit=/sys/fs/cgroup/memory.max
+
 compile() {
   new=
   targets=
@@ -366,7 +381,8 @@ compile() {
   fi
   : >"$tree/build.failed"
   {
-    NINJA_STATUS='[%f/%t] ' cmake --build "$tree" --parallel --target $targets && rm "$tree/build.failed"
+    NINJA_STATUS='[%f/%t] ' cmake --build "$tree" --parallel "$(jobs)" --target $targets &&
+      rm "$tree/build.failed"
   } 2>&1 </dev/null 9>&- | follow "$tree/build.log" 9>&-
   [ ! -f "$tree/build.failed" ] || {
     grep -v '^\[[0-9]*/[0-9]*\] ' "$tree/build.log" | tail -n 40 >&2

@@ -1,9 +1,15 @@
 #include "core/model/model_io.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/base/did_you_mean.hpp"
 #include "core/base/embedded.hpp"
@@ -81,13 +87,32 @@ const ModelSpec* find_in_catalog(std::string_view name) {
   });
 }
 
+/// "the catalog has pythia-1b, pythia-12b and others", of the models whose names begin with `name`;
+/// "" of fewer than two.
+std::string family_hint(std::string_view name) {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::pair<std::int64_t, std::string>> family;  // by size
+  for (const ModelFile& file : catalog()) {
+    if (name.empty() || !file.model.name.starts_with(lower_case(name))) continue;
+    family.emplace_back(file.model.parameters(), file.model.name);
+  }
+  if (family.size() < 2) return {};
+  std::ranges::sort(family);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(kMost, family.size()); ++i)
+    names.push_back(family[i].second);
+  return fmt::format("the catalog has {}{}", fmt::join(names, ", "),
+                     family.size() > kMost ? " and others" : "");
+}
+
 Error unknown_model(std::string_view name) {
   std::vector<std::string> known;
   for (const ModelFile& file : catalog()) {
     known.push_back(file.model.name);
     known.insert(known.end(), file.aliases.begin(), file.aliases.end());
   }
-  std::string hint = did_you_mean(name, known);
+  std::string hint = family_hint(name);
+  if (hint.empty()) hint = did_you_mean(name, known);
   if (hint.empty()) hint = "plan models lists them";
   return input_error("--model", "unknown model " + in_quotes(name),
                      "a name from the catalog, or a path to a config.json or model file",

@@ -86,9 +86,11 @@ TEST_CASE("under the user's own mpirun an interrupted run leaves checkpoint and 
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string folder = "kept" + std::to_string(signal);
-    // mpirun itself ends with 1; it kills its processes a second after their SIGTERM.
-    Background run(under_user_mpirun(
-        runs, "--steps 1000000 --report " + folder + ".json --checkpoint-dir " + folder));
+    // mpirun itself ends with 1; it kills its processes after their SIGTERM, here as late as under
+    // --launcher mpi: its own second is too short on a loaded machine.
+    Background run("export OMPI_MCA_odls_base_sigkill_timeout=3; " +
+                   under_user_mpirun(runs, "--steps 1000000 --report " + folder +
+                                               ".json --checkpoint-dir " + folder));
     REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 1 of ").empty(); }));
     run.signal(signal);
     CHECK(run.exit_code_within(60) > 0);

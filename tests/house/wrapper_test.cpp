@@ -200,6 +200,28 @@ TEST_CASE("a build shows its progress") {
   }
 }
 
+TEST_CASE("no more compilers run beside each other than memory holds") {
+  const Project project;
+  project.fake("getconf", "echo 8");
+  const auto jobs = [&](const std::string& free_kib, const std::string& container_bytes) {
+    project.dir.write("repo/meminfo",
+                      "MemTotal: 99999999 kB\nMemAvailable:   " + free_kib + " kB\n");
+    project.dir.write("repo/limit", container_bytes + "\n");
+    return project
+        .run(
+            "here=$PWD; me=x; . scripts/wrapper.sh; proc_meminfo=meminfo; cgroup_limit=limit; jobs")
+        .out;
+  };
+  CHECK(jobs("64000000", "max") == "9\n");
+  CHECK(jobs("4000000", "max") == "3\n");
+  CHECK(jobs("500000", "max") == "1\n");
+  CHECK(jobs("64000000", "2147483648") == "2\n");
+  CHECK(
+      project
+          .run("here=$PWD; me=x; . scripts/wrapper.sh; proc_meminfo=none; cgroup_limit=none; jobs")
+          .out == "9\n");
+}
+
 TEST_CASE("./plan rebuilds after a source was edited or added or the tree was moved") {
   const Project project;
   REQUIRE(project.run("./plan a").out == "a\n");

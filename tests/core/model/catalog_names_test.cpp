@@ -38,6 +38,14 @@ TEST_CASE("every catalog model and alias loads, and every name is unique") {
   CHECK(names.size() > 100);
 }
 
+TEST_CASE("the name of a family is answered with its models") {
+  CHECK(mentions(complaint_of("smollm2"),
+                 "the catalog has smollm2-135m, smollm2-360m, smollm2-1.7b;"));
+  CHECK(mentions(complaint_of("Qwen3.5"), "qwen3.5-0.8b"));
+  CHECK(mentions(complaint_of("megatron"), "megatron-310b and others;"));
+  CHECK(mentions(complaint_of("mistral-small"), "did you mean 'mistral-small-24b'?"));
+}
+
 TEST_CASE("short sizes are aliases of the usual model of that size") {
   const std::pair<const char*, const char*> expected[] = {
       {"7b", "llama2-7b"},
