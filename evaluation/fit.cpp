@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <variant>
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -18,7 +17,6 @@
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/held_out_errors.hpp"
 #include "evaluation/held_out_memory.hpp"
-#include "evaluation/run_mapping.hpp"
 
 namespace echelon {
 namespace {
@@ -104,10 +102,6 @@ FittedCalibration fit_pair(const Calibration& parent, std::vector<FitParameter> 
 
 /// A GPU family and a framework.
 using Pair = std::pair<std::string, std::string>;
-/// The pairs whose rates somebody asks for; all without a set.
-using Wanted = std::optional<std::set<Pair>>;
-
-bool is_wanted(const Wanted& wanted, const Pair& pair) { return !wanted || wanted->contains(pair); }
 
 /// Where the fit of a pair starts.
 using Starts = std::map<Pair, Calibration>;
@@ -136,17 +130,16 @@ KernelLibrary kernels_of(const std::string& framework) {
 /// Moves every start as the runs of software with the same kernels move theirs, on all GPUs. Runs
 /// with experts do not count: exchange and launches hide what their products and bytes take. What
 /// moves none of the `wanted` is left out.
-void move_by_kernels(const Observations& all, const Runs& runs, const Wanted& wanted,
+void move_by_kernels(const Observations& all, const Runs& runs, const std::set<Pair>& wanted,
                      Starts& starts) {
   std::map<KernelLibrary, Runs> by_kernels;
   for (Observation* run : runs) {
     if (run->cost_model.model().moe.experts == 0) by_kernels[run->kernels].push_back(run);
   }
   for (const auto& [kernels, alike] : by_kernels) {
-    const bool moves_wanted =
-        std::ranges::any_of(starts, [&, kernels = kernels](const auto& start) {
-          return is_wanted(wanted, start.first) && kernels_of(start.first.second) == kernels;
-        });
+    const bool moves_wanted = std::ranges::any_of(wanted, [&, kernels = kernels](const Pair& pair) {
+      return kernels_of(pair.second) == kernels;
+    });
     if (alike.size() < kFewest || !moves_wanted) continue;
     const Moves moves = fit_moves(
         free_ones(kernel_parameters(), all.pinned), alike,
@@ -185,12 +178,25 @@ FittedCalibration borrowed(const Pair& key, Calibration start) {
   return out;
 }
 
-/// The calibrations of the pairs `wanted`, from the runs that `use` accepts, with the memory rates
-/// `memory`.
+/// The pairs that predict the rows that `use` leaves out; without it, all that have a start.
+std::set<Pair> wanted_pairs(const Observations& all, const std::function<bool(std::size_t)>& use,
+                            const Starts& starts) {
+  std::set<Pair> out;
+  if (!use) {
+    for (const auto& [pair, start] : starts) out.insert(pair);
+    return out;
+  }
+  for (const MemoryRun& run : all.memory->runs()) {
+    if (!use(run.row)) out.emplace(gpu_family(run.cost_model.cluster().gpu()), run.framework);
+  }
+  return out;
+}
+
+/// The calibrations of all pairs, from the runs that `use` accepts, with the memory rates `memory`;
+/// where it leaves rows out, of those that predict them.
 std::vector<FittedCalibration> fit_pairs(Observations& all,
                                          const std::function<bool(std::size_t)>& use,
-                                         const std::vector<FittedMemory>& memory,
-                                         const Wanted& wanted = {}) {
+                                         const std::vector<FittedMemory>& memory) {
   const Sites sites = sites_of(all);
   // Of the priors' spread, beyond what like software has in common; see kSiteSpread.
   const double share = sites == Sites::any ? 0.3 : 1;
@@ -202,10 +208,11 @@ std::vector<FittedCalibration> fit_pairs(Observations& all,
     own[{run.family, run.framework}].push_back(&run);
   }
   Starts starts = priors_of(all);
+  const std::set<Pair> wanted = wanted_pairs(all, use, starts);
   if (sites == Sites::any) move_by_kernels(all, used, wanted, starts);
   std::vector<FittedCalibration> out;
   for (const auto& [key, start] : starts) {
-    if (!is_wanted(wanted, key)) continue;
+    if (!wanted.contains(key)) continue;
     const Runs& runs = own[key];
     if (runs.size() < kFewest) {
       if (sites == Sites::any) out.push_back(borrowed(key, start));
@@ -224,22 +231,6 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-/// The pairs that predict the rows of each part.
-std::vector<std::set<Pair>> pairs_of_parts(const std::vector<MeasuredRun>& rows,
-                                           std::span<const int> part) {
-  std::vector<std::set<Pair>> out;
-  RunMapper mapper;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto at = static_cast<std::size_t>(part[i]);
-    if (at >= out.size()) out.resize(at + 1);
-    const auto mapped = mapper.map(rows[i]);
-    if (const auto* run = std::get_if<MappedRun>(&mapped)) {
-      out[at].emplace(gpu_family(run->cluster.gpu()), run->framework.calibration_key());
-    }
-  }
-  return out;
-}
-
 /// Calibrations fitted without each part, of the pairs that predict it, and their predictions.
 struct CrossValidation {
   std::vector<int> part;  ///< of every row
@@ -251,16 +242,12 @@ struct CrossValidation {
 CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
                                HeldOutMemory memory, const FitProgress& progress) {
   CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all)), std::move(memory)};
-  const std::vector<std::set<Pair>> pairs = pairs_of_parts(*all.rows, out.part);
-  const int parts = static_cast<int>(pairs.size());
+  const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
     const auto outside = [&](std::size_t row) { return out.part[row] != part; };
-    const std::set<Pair>& asked = pairs[static_cast<std::size_t>(part)];
-    std::set<std::string> frameworks;
-    for (const auto& [family, framework] : asked) frameworks.insert(framework);
-    const std::vector<FittedMemory> rates = all.memory->fit(outside, frameworks);
+    const std::vector<FittedMemory> rates = all.memory->fit(outside);
     out.memory.add(all.memory->outcomes(rates, std::not_fn(outside)), part);
-    out.trees.push_back(fit_pairs(all, outside, rates, asked));
+    out.trees.push_back(fit_pairs(all, outside, rates));
     std::map<std::string, const Calibration*> fitted;
     for (const FittedCalibration& one : out.trees.back()) {
       fitted.emplace(one.calibration.name, &one.calibration);

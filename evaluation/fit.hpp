@@ -35,8 +35,8 @@ struct FitTable {
 /// Called now and then with the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
 
-/// Calibrations for every part of a table, fitted to the others. Bands are those of
-/// HeldOutErrors::set_band, from the errors of the other parts.
+/// Calibrations for every part of a table, those that predict its rows, fitted to the others. Bands
+/// are those of HeldOutErrors::set_band, from the errors of the other parts.
 struct FoldedFit {
   std::vector<std::size_t> part;                     ///< of every row
   std::vector<std::vector<Calibration>> sets;        ///< of every part

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -150,15 +151,18 @@ std::vector<MemoryRun*> MemoryRuns::each() {
   return out;
 }
 
-std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use,
-                                          const std::optional<std::set<std::string>>& only) {
+std::vector<FittedMemory> MemoryRuns::fit(const std::function<bool(std::size_t)>& use) {
+  std::set<std::string_view> left_out;
+  for (const MemoryRun& run : runs_) {
+    if (use && !use(run.row)) left_out.insert(run.framework);
+  }
   std::map<std::string, RunsOfFramework> frameworks;
   for (MemoryRun& run : runs_) {
     // Allocator and context of another vendor say nothing of CUDA's, nor the tensors of software
     // that the framework only stands for of its own.
     if (run.cost_model.cluster().gpu().compute_capability <= 0 || !run.own_software) continue;
-    if (only && !only->contains(run.framework)) continue;
-    if (!use || use(run.row)) frameworks[run.framework].push_back(&run);
+    if (use && (!use(run.row) || !left_out.contains(run.framework))) continue;
+    frameworks[run.framework].push_back(&run);
   }
   std::vector<FittedMemory> out;
   for (const auto& [framework, runs] : frameworks) {

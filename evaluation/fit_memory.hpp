@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -65,12 +64,11 @@ class MemoryRuns {
   /// `rows` must outlive it.
   explicit MemoryRuns(const std::vector<MeasuredRun>& rows);
 
-  /// Fits every framework, or those of `only`, to its rows, of which `use` may leave some out, by
-  /// their index. Frameworks of fewer than four figures keep the prior's rates.
+  /// Fits every framework to its rows. `use` may leave rows out, by their index: then those
+  /// frameworks that it leaves rows of, to the others; what is fitted predicts what is left out.
+  /// Frameworks of fewer than four figures keep the prior's rates.
   /// Checked by: tests/evaluation/fit_memory_test.cpp.
-  [[nodiscard]] std::vector<FittedMemory> fit(
-      const std::function<bool(std::size_t)>& use = {},
-      const std::optional<std::set<std::string>>& only = {});
+  [[nodiscard]] std::vector<FittedMemory> fit(const std::function<bool(std::size_t)>& use = {});
   /// The rows that `of` accepts, predicted with `fits` (of frameworks without a fit: the prior).
   /// Predicted peaks have no limit: a run that had to do with less memory needed less.
   [[nodiscard]] std::vector<MemoryOutcome> outcomes(const std::vector<FittedMemory>& fits,

@@ -210,11 +210,7 @@ HeldOutMemory hold_out_memory(const std::vector<MeasuredRun>& rows, MemoryRuns& 
   const std::set<int> parts(part_of_rows.begin(), part_of_rows.end());
   for (const int part : parts) {
     const auto inside = [&](std::size_t row) { return part_of_rows[row] == part; };
-    std::set<std::string> frameworks;
-    for (const MemoryRun& run : runs.runs()) {
-      if (inside(run.row)) frameworks.insert(run.framework);
-    }
-    out.add(runs.outcomes(runs.fit(std::not_fn(inside), frameworks), inside), part);
+    out.add(runs.outcomes(runs.fit(std::not_fn(inside)), inside), part);
   }
   return out;
 }

@@ -3,15 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <regex>
 #include <set>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "core/base/embedded.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/calibration/fit/fit.hpp"
 #include "costmodel/cost_model.hpp"
+#include "evaluation/calibration_set.hpp"
 #include "evaluation/cv_folds.hpp"
 #include "evaluation/fit.hpp"
 #include "evaluation/observations.hpp"
@@ -225,6 +229,29 @@ TEST_CASE("a group that is left out does not influence its own predictions, and 
       CHECK(std::abs(now / then - 1) > 1e-6);
     }
   }
+}
+
+TEST_CASE("of a group that is left out only the rates that predict it are fitted") {
+  std::map<std::string, std::vector<MeasuredRun>> by_source;
+  for (const MeasuredRun& row : whole_table()) by_source[row.source].push_back(row);
+  std::vector<MeasuredRun> rows;
+  for (const char* source : {"mosaic", "torchtitan"}) {
+    const auto& all = by_source.at(source);
+    rows.insert(rows.end(), all.begin(), all.begin() + 12);
+  }
+  const FoldedFit fit = fit_left_out(rows, LeaveOut::source);
+  std::vector<std::set<std::string>> wanted(2);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const MappedRun run = mapped(rows[i]);
+    wanted.at(fit.part[i]).insert(calibration_name(run.cluster.gpu(), run.framework));
+  }
+  REQUIRE(fit.sets.size() == 2);
+  for (std::size_t part = 0; part < 2; ++part) {
+    std::set<std::string> fitted;
+    for (const Calibration& one : fit.sets[part]) fitted.insert(one.name);
+    CHECK(fitted == wanted[part]);
+  }
+  CHECK(wanted[0] != wanted[1]);
 }
 
 TEST_CASE("hybrid models of published tables are judged, those of a site's own table fitted to") {
