@@ -91,9 +91,10 @@ const ModelSpec* find_in_catalog(std::string_view name) {
 /// "" of fewer than two.
 std::string family_hint(std::string_view name) {
   constexpr std::size_t kMost = 8;
+  const std::string begin = lower_case(name);
   std::vector<std::pair<std::int64_t, std::string>> family;  // by size
   for (const ModelFile& file : catalog()) {
-    if (name.empty() || !file.model.name.starts_with(lower_case(name))) continue;
+    if (begin.empty() || !file.model.name.starts_with(begin)) continue;
     family.emplace_back(file.model.parameters(), file.model.name);
   }
   if (family.size() < 2) return {};

@@ -2,6 +2,8 @@
 // of the modules that transformers 5.24 builds from the same files, with the routers' corrections,
 // which it keeps as buffers; of InternLM2, Ling and MiMo, sums over the shapes that their own code
 // has.
+#include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,35 +108,23 @@ TEST_CASE("blocks of the current families are read as what they are") {
 }
 
 TEST_CASE("models of the catalog are those of their config.json, also in constants") {
-  const std::pair<const char*, const char*> files[] = {
-      {"apertus-8b", "apertus-8b"},
-      {"command-a", "command-a"},
-      {"command-r-plus", "command-r-plus"},
-      {"dots-llm1", "dots-llm1"},
-      {"ernie4.5-21b-a3b", "ernie4.5-21b-a3b"},
-      {"exaone4-32b", "exaone4-32b"},
-      {"glm-4-9b", "glm-4-9b-0414"},
-      {"glm-4.7-flash", "glm-4.7-flash"},
-      {"gpt-j-6b", "gpt-j-6b"},
-      {"gpt-neox-20b", "gpt-neox-20b"},
-      {"granite3.3-8b", "granite3.3-8b"},
-      {"hunyuan-a13b", "hunyuan-a13b"},
-      {"internlm3-8b", "internlm3-8b"},
-      {"ling-1t", "ling-1t"},
-      {"mimo-7b", "mimo-7b"},
-      {"ministral3-8b", "ministral3-8b"},
-      {"mistral-small-24b", "mistral-small-3.1-multimodal"},
-      {"seed-oss-36b", "seed-oss-36b"},
-      {"smollm3-3b", "smollm3-3b"},
-      {"starcoder2-3b", "starcoder2-3b"}};
-  for (const auto& [name, file] : files) {
-    INFO(name);
+  const std::map<std::string, std::string> of_other_names = {
+      {"glm-4-9b", "glm-4-9b-0414"}, {"mistral-small-24b", "mistral-small-3.1-multimodal"}};
+  int compared = 0;
+  for (const CatalogModel& entry : model_catalog()) {
+    const auto other = of_other_names.find(entry.name);
+    const std::string file = other == of_other_names.end() ? entry.name : other->second;
+    if (!std::filesystem::exists(family_path(file))) continue;
+    INFO(entry.name);
+    ++compared;
     ModelSpec of_file = family_reading(file).model;
-    const ModelSpec of_catalog = load_model(name).value();
+    const ModelSpec of_catalog = load_model(entry.name).value();
     of_file.name = of_catalog.name;
     of_file.source = of_catalog.source;
-    CHECK(of_file == of_catalog);
+    of_file.prediction_modules = 0;  // the catalog leaves them out (docs/interop.md)
+    CHECK(model_to_json(of_file) == model_to_json(of_catalog));
   }
+  CHECK(compared >= 40);
 }
 
 TEST_CASE("what scales rotary positions or queries is named") {
