@@ -23,16 +23,16 @@ if [ "${1:-}" = --one ]; then
   exit 1
 fi
 
+here=$PWD
+me=fuzz
+# shellcheck source=scripts/wrapper.sh
+. scripts/wrapper.sh
+tree=build/fuzz # wrapper.sh names another
 seconds=${1:-5}
 [ $# = 0 ] || shift
 mkdir -p $tree
-quietly() {
-  "$@" >$tree/fuzz.log 2>&1 </dev/null && return 0
-  tail -n 40 $tree/fuzz.log >&2
-  return 1
-}
-quietly cmake --preset fuzz
-quietly cmake --build $tree --parallel
+quietly $tree/fuzz.log cmake --preset fuzz
+quietly $tree/fuzz.log cmake --build $tree --parallel "$(jobs)"
 $program | while read -r entry folders; do
   case " ${*:-$entry} " in *" $entry "*) echo "$entry $folders" ;; esac
 done >$tree/entries

@@ -194,7 +194,8 @@ duration() {
 
 # traits_of WANTED...: sets $sources, the folders these are compiled from, $parts, the options of CMake
 # that they need, $purpose, their list in packages.sh, and $seconds, what they take of one processor
-# (measured on two cores of a shared machine, without a compiler cache).
+# (measured on two cores of a shared machine, without a compiler cache, between its fast hours and its
+# slow ones: plan took 180 to 340).
 traits_of() {
   sources='core topologies costmodel planner evaluation interop report cli'
   parts=
@@ -202,28 +203,28 @@ traits_of() {
   seconds=0
   for one; do
     case $one in
-    plan) seconds=$((seconds + 130)) ;;
+    plan) seconds=$((seconds + 250)) ;;
     plan-run)
       sources="$sources runtime"
       parts="$parts ECHELON_RUNTIME"
       case $purpose in plan) purpose=run ;; esac
-      seconds=$((seconds + 110))
+      seconds=$((seconds + 150))
       ;;
     plan-gui)
       sources="$sources gui"
       parts="$parts ECHELON_RUNTIME ECHELON_GUI"
       purpose=gui
-      seconds=$((seconds + 110))
+      seconds=$((seconds + 90))
       ;;
     echelon_cuda)
       parts="$parts ECHELON_RUNTIME ECHELON_CUDA"
-      seconds=$((seconds + 180))
+      seconds=$((seconds + 400))
       ;;
     all)
       sources="$sources runtime gui bench tests"
       parts="$parts ECHELON_RUNTIME ECHELON_GUI ECHELON_BENCH BUILD_TESTING"
       purpose='test'
-      seconds=$((seconds + 900))
+      seconds=$((seconds + 1300))
       ;;
     esac
   done
