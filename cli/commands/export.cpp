@@ -39,6 +39,7 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   if (request.job.adapters) run.adapters = request.job.adapters->text();
   run.gpus = static_cast<int>(request.cluster.gpus());
   run.gpus_per_node = request.cluster.gpus_per_node();
+  run.compute_capability = request.cluster.gpu().compute_capability;
   // Source: the device plugins of Kubernetes, NVIDIA's and ROCm's.
   if (gpu_family(request.cluster.gpu()).starts_with("cdna")) run.gpu_resource = "amd.com/gpu";
   run.plan = plan;

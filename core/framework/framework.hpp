@@ -206,8 +206,9 @@ struct Framework {
   /// All memory is allocated before the first step, each block for the largest use it will have
   /// (costmodel/memory/block_memory.cpp).
   bool fixed_blocks = false;
-  /// ZeRO-2/3 (FSDP) together with tensor parallelism works, but its authors warn of it.
-  bool warns_of_sharded_tensors = false;
+  /// ZeRO-2/3 (FSDP) is another wrapper of the model than that of ZeRO-0 and 1, with checkpoints of
+  /// its own format, and its authors call it experimental with tensor parallelism.
+  bool fsdp_is_another_wrapper = false;
   /// A pipeline takes models of classes of its own, not those that users have.
   bool pipeline_needs_own_model = false;
   /// What trains low-rank adapters on frozen weights in it; "": it trains all parameters.
@@ -284,11 +285,13 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// settings that the plan needs besides the ones its fields name (`--use-precision-aware-optimizer`
 /// for offload, `--pipeline-model-parallel-layout` with the layout for unequal chunks), and the
 /// warnings that it prints ("FSDP together with tensor parallelism"). Empty for a plan it runs
-/// without a word. The plan has to be legal for the framework and the model (check_plan). Reports,
+/// without a word. The plan has to be legal for the framework and the model (check_plan).
+/// `compute_capability` of the GPUs, 0 where it is unknown or they have none. Reports,
 /// exports and the choice among ties read it; none of them knows a framework's rules itself.
 [[nodiscard]] std::vector<FrameworkRemark> remarks(const Framework& framework,
                                                    const ModelSpec& model, const ParallelPlan& plan,
                                                    const PrecisionRecipe& precision = {},
-                                                   bool flash_attention = true);
+                                                   bool flash_attention = true,
+                                                   double compute_capability = 0);
 
 }  // namespace echelon

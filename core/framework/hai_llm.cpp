@@ -59,7 +59,7 @@ Framework hai_llm() {
   f.prediction_modules = true;  // section 2.2
   f.unfused_scaled_rotation = false;
   f.overlaps_shared_experts = false;  // beside another microbatch, section 3.2.1
-  f.warns_of_sharded_tensors = false;
+  f.fsdp_is_another_wrapper = false;
   // deepseek-ai/DeepEP, which was taken out of it
   f.dispatchers[static_cast<std::size_t>(Dispatcher::allgather)] = false;
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = false;

@@ -417,7 +417,7 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell, for tp or cp > 1";
                },
                "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951",
-               "export CUDA_DEVICE_MAX_CONNECTIONS=1"},
+               "export CUDA_DEVICE_MAX_CONNECTIONS=1", false, true},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.vpp == 1 || p.overlap_pp) return {};
@@ -502,14 +502,14 @@ constexpr std::array kMegatronCoreRemarks = {
                  return "FSDP together with tp or cp > 1: on GPUs before Blackwell they want "
                         "different CUDA_DEVICE_MAX_CONNECTIONS";
                },
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:930"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:930", "", false, true},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (uses_fsdp(p) || !p.overlap_ep || (p.tp == 1 && p.cp == 1)) return {};
                  return "overlap of ep together with tp or cp > 1: on GPUs before Blackwell they "
                         "want different CUDA_DEVICE_MAX_CONNECTIONS";
                },
-               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:938"},
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:938", "", false, true},
     RemarkRule{
         RemarkKind::warns,
         [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
@@ -600,8 +600,9 @@ Framework megatron_core() {
   f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;            // --pipeline-model-parallel-layout
   f.gradients_as_reduced = true;  // one buffer of gradients; FSDP's shards stay fp32
-  // Megatron-FSDP: docs of core/distributed/fsdp name tensor parallelism experimental.
-  f.warns_of_sharded_tensors = true;
+  // Megatron-FSDP instead of DistributedDataParallel: --use-megatron-fsdp, --ckpt-format
+  // fsdp_dtensor; docs of core/distributed/fsdp name tensor parallelism experimental.
+  f.fsdp_is_another_wrapper = true;
   f.state_recipes = kStateRecipes;
   f.narrow_states_need_zero = true;
   f.defaults = kMegatronCoreDefaults;

@@ -33,10 +33,12 @@ const FrameworkRule* broken_rule(const Framework& framework, RulePart part, cons
 
 std::vector<FrameworkRemark> remarks(const Framework& framework, const ModelSpec& model,
                                      const ParallelPlan& plan, const PrecisionRecipe& precision,
-                                     bool flash_attention) {
+                                     bool flash_attention, double compute_capability) {
+  constexpr double kBlackwell = 10;
   std::vector<FrameworkRemark> out;
   for (const RemarkRule& rule : framework.remark_rules) {
     if (rule.of_flash && !flash_attention) continue;
+    if (rule.before_blackwell && compute_capability >= kBlackwell) continue;
     std::string text =
         rule.of_precision != nullptr ? rule.of_precision(precision, plan) : rule.text(model, plan);
     if (!text.empty()) out.push_back({rule.kind, std::move(text), rule.source, rule.environment});

@@ -55,6 +55,7 @@ struct RemarkRule {
   std::string_view source;
   std::string_view environment = "";  ///< line of the script that starts it
   bool of_flash = false;              ///< concerns flash attention alone
+  bool before_blackwell = false;      ///< concerns GPUs before Blackwell alone
   /// In place of `text`, where the states and formats of the precision call for it.
   std::string (*of_precision)(const PrecisionRecipe& precision, const ParallelPlan& plan) = nullptr;
 };

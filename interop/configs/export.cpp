@@ -141,8 +141,8 @@ void add_remarks(const RunConfig& config, ExportedConfig& out) {
   const Result<Framework> framework = find_framework(config.framework);
   const Result<PrecisionRecipe> precision = find_precision(config.precision);
   if (!framework || !precision) return;
-  for (const FrameworkRemark& remark :
-       remarks(*framework, config.model, config.plan, *precision, config.flash_attention)) {
+  for (const FrameworkRemark& remark : remarks(*framework, config.model, config.plan, *precision,
+                                               config.flash_attention, config.compute_capability)) {
     const std::string line(remark.environment);
     if (!line.empty() && out.environment.find(line) == std::string::npos) {
       out.environment += line + "\n";

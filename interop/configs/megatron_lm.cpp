@@ -177,18 +177,18 @@ std::vector<ConfigRow> job_rows() {
               {"fp8:adam-fp32-master", {{"bf16", "true"}, any_fp8_format()}},
               {"fp32", {}},
               {"fp32", {{"optimizer", "*"}}}}),
-      choice(&RunConfig::flash_attention, {{"false", {{"attention-backend", "unfused"}}},
-                                           {"false", {{"attention-backend", "local"}}},
-                                           {"false", {{"DDP-impl", "*"}}},
-                                           {"false", {{"checkpoint-activations", "true"}}},
-                                           {"false", {{"activations-checkpoint-method", "*"}}},
-                                           {"true", {}},
-                                           {"true", {{"attention-backend", "*"}}}}),
+      choice(&RunConfig::flash_attention,
+             {{"false", {{"attention-backend", "unfused"}}},
+              {"false", {{"attention-backend", "local"}}},
+              {"false", {{"DDP-impl", "*"}}},
+              {"false", {{"checkpoint-activations", "true"}}},
+              {"false", {{"activations-checkpoint-method", "*"}}},
+              // Else the data loader makes a mask of s x s bytes.
+              {"true", {{"no-create-attention-mask-in-dataloader", "true", false, true}}},
+              {"true", {}},
+              {"true", {{"attention-backend", "*"}}}}),
       choice(&RunConfig::packed_documents,
-             {{"true",
-               {{"dataloader-inter-document-masking", "true"},
-                {"no-create-attention-mask-in-dataloader", "true", false, true}}},
-              {"false", {}}}),
+             {{"true", {{"dataloader-inter-document-masking", "true"}}}, {"false", {}}}),
       fixed(&RunConfig::adapters, "none"),
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
@@ -359,6 +359,12 @@ ConfigFormat megatron_lm_format() {
                             {"text_generation", "generates text"},
                             {"_ptq", "quantizes a model"}};
   format.key_notes = {
+      {"dataloader-inter-document-masking",
+       "needs Megatron-LM core 0.19 or newer for attention within documents "
+       "(--dataloader-inter-document-masking)"},
+      {"num-experts",
+       "nothing balances the experts' load but a correction of the router, where there is one: "
+       "choose --moe-aux-loss-coeff, which is 0 by default"},
       {"yarn-beta-fast", "needs Megatron-LM core 0.19 or newer for YaRN (--yarn-beta-fast …)"},
       {"optimizer",
        "needs Megatron-LM core 0.18 or newer for Muon with sharded states or an overlapped "

@@ -295,13 +295,14 @@ std::vector<ConfigRow> megatron_model_rows() {
       other_arithmetic_row(),
       plain(&M::hidden_dropout, {"hidden-dropout"}, "0.1"),
       plain(&M::attention_dropout, {"attention-dropout"}, "0.1"),
-      // Without grouped GEMMs the experts of a rank would run one after the other.
+      // Without grouped GEMMs the experts of a rank would run one after the other, and without
+      // fused kernels tokens would be permuted by several. The published runs have both.
       computed(
-          &X::experts, {"num-experts", "moe-grouped-gemm"},
+          &X::experts, {"num-experts", "moe-grouped-gemm", "moe-permute-fusion"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
             if (c.model.moe.experts == 0) return;
             write_number(out, row.keys[0], c.model.moe.experts);
-            out.set(row.keys[1], scalar("true"));
+            for (const std::size_t i : {1, 2}) out.set(row.keys[i], scalar("true"));
           },
           read_experts),
       computed(

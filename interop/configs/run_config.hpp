@@ -28,6 +28,7 @@ struct RunConfig {
   std::string adapters{"none"};   ///< Adapters::text() of those that alone are trained
   int gpus = 0;
   int gpus_per_node = 0;
+  double compute_capability = 0;               ///< of the GPUs; 0: unknown
   std::string gpu_resource{"nvidia.com/gpu"};  ///< as Kubernetes counts them
   ParallelPlan plan{};
 };

@@ -89,8 +89,10 @@ UnusualFeatures features_of_degrees(const PlanRequest& request, const ParallelPl
   const bool across =
       crosses(Axis::tp) || crosses(Axis::ep) || (plan.cp_comm != CpComm::ring && crosses(Axis::cp));
   if (across) out.add(crosses_domains);
-  if (request.framework.warns_of_sharded_tensors && plan.zero >= 2 && plan.tp > 1) {
-    out.add(sharded_with_tensor);
+  if (plan.pp > 1) out.add(stages);
+  if (request.framework.fsdp_is_another_wrapper && plan.zero >= 2) {
+    out.add(fsdp);
+    if (plan.tp > 1) out.add(sharded_with_tensor);
   }
   if (plan.rank_order == RankOrder::pp_inside_dp && plan.pp > 1 && plan.dp > 1) {
     out.add(pipeline_inside_data);

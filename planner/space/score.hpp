@@ -40,6 +40,8 @@ enum class UnusualFeature : std::uint8_t {
   shard_group,            ///< states sharded over a part of the data-parallel ranks
   offload,                ///< optimizer states in host memory
   crosses_domains,        ///< tp, or an all-to-all, between NVLink domains
+  stages,                 ///< pp > 1
+  fsdp,                   ///< FSDP, where it is another wrapper with checkpoints of its own
   sharded_with_tensor,    ///< FSDP together with tp
   pipeline_inside_data,   ///< rank order with pp inside dp
   partial_recomputation,  ///< some layers recomputed, others not
@@ -47,7 +49,7 @@ enum class UnusualFeature : std::uint8_t {
   graphs,                 ///< kernels replayed as CUDA graphs
   own_model,              ///< a pipeline of a model that must be written for it
 };
-inline constexpr std::size_t kUnusualFeatures = 12;
+inline constexpr std::size_t kUnusualFeatures = 14;
 
 struct FeaturePrice {
   UnusualFeature feature{};
@@ -65,6 +67,8 @@ inline constexpr std::array<FeaturePrice, kUnusualFeatures> kFeaturePrices = {{
     {UnusualFeature::offload, "offload", "optimizer states in host memory", 0.015},
     {UnusualFeature::crosses_domains, "crosses-domains",
      "tensor parallelism or all-to-all between NVLink domains", 0.01},
+    {UnusualFeature::stages, "stages", "pipeline stages", 0.005},
+    {UnusualFeature::fsdp, "fsdp", "another wrapper and checkpoint format for FSDP", 0.005},
     {UnusualFeature::sharded_with_tensor, "fsdp-with-tp", "FSDP with tensor parallelism", 0.005},
     {UnusualFeature::pipeline_inside_data, "pp-inside-dp", "pp inside dp", 0.005},
     {UnusualFeature::partial_recomputation, "partial-recomputation",

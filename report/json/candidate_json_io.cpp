@@ -123,7 +123,7 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
   Json list = Json::array();
   for (const FrameworkRemark& remark :
        remarks(request.framework, request.model, candidate.plan, request.job.precision,
-               request.job.flash_attention)) {
+               request.job.flash_attention, request.cluster.gpu().compute_capability)) {
     list.push_back(
         {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
   }

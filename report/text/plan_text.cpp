@@ -320,7 +320,7 @@ std::string remarks_text(const PlanRequest& request, const Candidate& candidate,
   std::string out;
   for (const FrameworkRemark& remark :
        remarks(request.framework, request.model, candidate.plan, request.job.precision,
-               request.job.flash_attention)) {
+               request.job.flash_attention, request.cluster.gpu().compute_capability)) {
     out += folded(remark.text, fmt::format("{:<11}", name_of(remark.kind)), style);
   }
   return out;

@@ -51,7 +51,8 @@ EXPOSED_SHARE = 0.01
 CLOSED_FORM_EXCESS = 0.04  # a search assumes that no step is shorter than its closed form by more
 PRICES = {  # of unusual features, as docs/search.md names them: shares of the step
     "unequal-chunks": 0.005, "own-layout": 0.002, "many-chunks": 0.002, "zero-group": 0.003,
-    "offload": 0.015, "crosses-domains": 0.01, "fsdp-with-tp": 0.005, "pp-inside-dp": 0.005,
+    "offload": 0.015, "crosses-domains": 0.01, "stages": 0.005, "fsdp": 0.005,
+    "fsdp-with-tp": 0.005, "pp-inside-dp": 0.005,
     "partial-recomputation": 0.001, "overlap-ep": 0.002, "cuda-graphs": 0.002}
 
 DENSE = {  # of Llama's shape

@@ -1,5 +1,6 @@
 #include "planner/space/score.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "planner/search/search.hpp"
@@ -71,11 +72,13 @@ TEST_CASE("each unusual feature is found, and plain plans have none") {
   r.constraints.pin<&P::tp>(2);
   r.constraints.pin<&P::pp>(4);
   r.constraints.pin<&P::microbatch>(1);
-  CHECK(names_of(r, plan_of(r)).empty());
-  const auto with = [&](auto change) {
+  CHECK(names_of(r, plan_of(r)) == Names{"stages"});
+  const auto with = [&](auto change) {  // besides its stages
     PlanRequest changed = r;
     change(changed.constraints);
-    return names_of(changed, plan_of(changed));
+    Names names = names_of(changed, plan_of(changed));
+    names.erase(std::remove(names.begin(), names.end(), "stages"), names.end());
+    return names;
   };
   CHECK(with([](auto& c) { c.template pin<&P::vpp>(4); }).empty());
   CHECK(with([](auto& c) { c.template pin<&P::layers_per_stage>({7, 9, 9, 7}); }).empty());
@@ -99,17 +102,23 @@ TEST_CASE("each unusual feature is found, and plain plans have none") {
   CHECK(with([](auto& c) {
           c.template pin<&P::pp>(1);
           c.template pin<&P::zero>(3);
-        }) == Names{"fsdp-with-tp"});
+        }) == Names{"fsdp", "fsdp-with-tp"});
   PlanRequest zero = request_for("7b", "dgx-h100", 64);
   zero.framework = *find_framework("deepspeed");
   CHECK(names_of(zero, plan_of(zero)).empty());
   zero.constraints.pin<&P::pp>(4);
-  CHECK(names_of(zero, plan_of(zero)) == Names{"own-model"});
+  CHECK(names_of(zero, plan_of(zero)) == Names{"stages", "own-model"});
   PlanRequest deep = request_for("gpt3-175b", "dgx-h100", 64);
   deep.constraints.pin<&P::pp>(4);
   deep.constraints.pin<&P::vpp>(12);
   deep.constraints.pin<&P::microbatch>(1);
-  CHECK(names_of(deep, plan_of(deep)) == Names{"many-chunks"});
+  CHECK(names_of(deep, plan_of(deep)) == Names{"many-chunks", "stages"});
+  PlanRequest sharded = request_for("7b", "dgx-h100", 64);
+  CHECK(names_of(sharded, plan_of(sharded)).empty());
+  sharded.constraints.pin<&P::zero>(2);
+  CHECK(names_of(sharded, plan_of(sharded)) == Names{"fsdp"});
+  sharded.framework = *find_framework("torchtitan");  // whose wrapper is FSDP
+  CHECK(names_of(sharded, plan_of(sharded)).empty());
 }
 
 TEST_CASE("the weight of a plan is at least one, and its parts are those of the formula") {
