@@ -272,6 +272,7 @@ TEST_CASE("Megatron-LM makes no mask for flash attention, and permutes tokens by
 TEST_CASE("what GPUs before Blackwell ask for is not asked of Blackwell") {
   const ConfigFormat& format = **find_config_format("megatron-lm");
   RunConfig run = run_for(format, degrees(2, 1, 1, 32));
+  run.framework = "megatron-core";
   constexpr const char* kOne = "export CUDA_DEVICE_MAX_CONNECTIONS=1";
   for (const double capability : {0.0, 8.0, 9.0}) {
     run.compute_capability = capability;
