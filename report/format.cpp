@@ -42,6 +42,12 @@ std::string flops_formula(const ModelSpec& model, const TrainingJob& job) {
                      grouped(static_cast<std::int64_t>(std::round(job.document_span()))));
 }
 
+double causal_share(const ModelSpec& model, const TrainingJob& job) {
+  const bool frozen = job.adapters.has_value();
+  const double span = job.document_span();
+  return model.flops_per_token(span, frozen, true) / model.flops_per_token(span, frozen);
+}
+
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
 std::string probability(double value) {
   constexpr double kEdge = 1e-3;

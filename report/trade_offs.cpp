@@ -32,9 +32,12 @@ std::string drawbacks(const Candidate& plan, const Candidate& other) {
   const std::optional<double> its = plan.score.fits_probability;
   const std::optional<double> others = other.score.fits_probability;
   const std::vector<std::string> unusual = more_unusual(plan, other);
+  constexpr double kLikely = 0.98;
   std::string out;
   if (its && others && *its < *others && probability(*its) != probability(*others)) {
-    out = "is only " + likely_to_fit(*its);
+    out = *its < kLikely ? "is only " + likely_to_fit(*its)
+                         : fmt::format("is less likely to fit ({} against {})", probability(*its),
+                                       probability(*others));
   } else if (unusual.empty()) {
     return "has less memory to spare";
   }

@@ -12,6 +12,7 @@
 #include "cli/flags/allowed.hpp"
 #include "cli/flags/constraints.hpp"
 #include "cli/flags/economics_flags.hpp"
+#include "cli/flags/script_note.hpp"
 #include "cli/flags/training_flags.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
@@ -348,6 +349,9 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
   note_prediction_modules(request);
   note_unknown_nics(request);
   note_unknown_memory(request);
+  if (std::string note = script_note(request.framework, request.model); !note.empty()) {
+    request.assumptions.push_back(std::move(note));
+  }
   note_peer_access(request);
   note_attention_kernels(request);
   note_not_executed(request);

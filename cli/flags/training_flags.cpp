@@ -49,13 +49,18 @@ Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assump
 }
 
 /// About `tokens` in a number of samples that the GPUs can share: the nearest multiple of the
-/// GPU count, of its half, its quarter ... as soon as a rounding stays within an eighth.
+/// GPU count, of its half, its quarter ... as soon as the rounding stays within an eighth.
 std::int64_t default_batch(double tokens, int sequence, std::int64_t gpus) {
   const double wanted = tokens / sequence;
+  const auto nearest = [&](std::int64_t unit) {
+    const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
+    return static_cast<std::int64_t>(multiples) * unit;
+  };
   std::int64_t unit = gpus;
-  while (unit % 2 == 0 && static_cast<double>(unit) > wanted / 4) unit /= 2;
-  const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
-  return static_cast<std::int64_t>(multiples) * unit;
+  while (unit % 2 == 0 && std::abs(static_cast<double>(nearest(unit)) - wanted) > wanted / 8) {
+    unit /= 2;
+  }
+  return nearest(unit);
 }
 
 Result<std::int64_t> batch_of(const Settings& settings, int sequence,
@@ -125,6 +130,23 @@ void add_other_states(const PrecisionRecipe& recipe, const Framework& framework,
                                 recipe.name, framework.name, framework.default_precision));
 }
 
+/// What the name of a format stands for where the framework has several recipes of it.
+void add_scaling(const Setting& setting, const PrecisionRecipe& recipe, const Framework& framework,
+                 Assumptions& assumed) {
+  const bool named = setting.value == recipe.name;
+  const auto of_format = [&](std::string_view name) {
+    return name.substr(0, name.find(':')) == setting.value;
+  };
+  if (named || recipe.scaling == Fp8Scaling::none ||
+      std::ranges::count_if(framework.state_recipes, of_format) < 2) {
+    return;
+  }
+  assumed.push_back(
+      fmt::format("{} is {}, {} scaling; --precision {}:any tries other states and "
+                  "scalings of it, too (--precision)",
+                  setting.value, recipe.name, name_of(recipe.scaling), setting.value));
+}
+
 /// The error for a format whose products the GPU has no kernels for.
 Error no_kernels(const Setting* setting, const PrecisionRecipe& recipe, const GpuSpec& gpu) {
   std::string capability = fmt::format("{:.1f} or later", recipe.least_capability);
@@ -156,7 +178,10 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                        ? find_precision(setting->value)
                                        : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
-  if (setting != nullptr) add_other_states(*recipe, framework, assumed);
+  if (setting != nullptr) {
+    add_other_states(*recipe, framework, assumed);
+    add_scaling(*setting, *recipe, framework, assumed);
+  }
   if (!recipe->runs_on(gpu.compute_capability)) return no_kernels(setting, *recipe, gpu);
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   if (recipe->compute == Dtype::fp64) {
@@ -299,6 +324,8 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     const Result<double> factor = imbalance_of(*imbalance, model);
     if (!factor) return factor.error();
     job.expert_imbalance = *factor;
+  } else if (model.moe.experts > 0) {
+    assumed.emplace_back("experts with equal loads (--expert-imbalance)");
   }
   if (const Setting* lengths = settings.find("document-lengths")) {
     const Result<DocumentLengths> documents = documents_of(*lengths, job, framework);

@@ -373,7 +373,7 @@ std::string_view format_options(Fp8Scaling scaling) {
 std::string precision_setting(const PrecisionRecipe& recipe, const ParallelPlan& plan) {
   std::string options(format_options(recipe.scaling));
   if (recipe.primary_weights) {
-    options += " --fp8-param-gather";
+    options += recipe.scaling == Fp8Scaling::nvfp4 ? " --fp4-param-gather" : " --fp8-param-gather";
     const bool own_buffer = recipe.scaling == Fp8Scaling::mxfp8 && !uses_fsdp(plan);
     if (own_buffer) options += " --reuse-grad-buf-for-mxfp8-param-ag";
   }
@@ -546,11 +546,11 @@ constexpr std::array kMegatronCoreRemarks = {
 /// By --grad-reduce-in-bf16, --use-precision-aware-optimizer with --exp-avg-dtype and
 /// --exp-avg-sq-dtype, and --fp8-param-gather. Source: Megatron-LM d98e8a64,
 /// megatron/training/arguments.py and core/optimizer/optimizer_config.py.
-constexpr std::array<std::string_view, 10> kStateRecipes = {
+constexpr std::array<std::string_view, 12> kStateRecipes = {
     "bf16:adam-fp32-master", "bf16:adam-bf16-gradients", "bf16:adam-bf16-states",
     "bf16:precision-aware",  "fp8:adam-fp32-master",     "fp8:primary-weights",
     "fp8:bf16-gradients",    "fp8:precision-aware",      "mxfp8:adam-fp32-master",
-    "mxfp8:bf16-gradients"};
+    "mxfp8:bf16-gradients",  "nvfp4:adam-fp32-master",   "nvfp4:bf16-gradients"};
 
 }  // namespace
 

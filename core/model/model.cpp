@@ -236,7 +236,7 @@ std::int64_t ModelSpec::active_parameters() const {
   return parameters() - expert_layers() * idle * expert;
 }
 
-Flops ModelSpec::flops_per_token(double span, bool frozen) const {
+Flops ModelSpec::flops_per_token(double span, bool frozen, bool causal) const {
   const TokenMixer before_mlp = mixer_before_mlp();
   const LayerParameters layer = layer_parameters(LayerKind::dense);
   const int with_experts = expert_layers();
@@ -257,7 +257,10 @@ Flops ModelSpec::flops_per_token(double span, bool frozen) const {
         with_experts * static_cast<double>(visited + mixture.shared_expert_matrices + routing);
   }
 
-  const auto at_most = [&](int keys) { return keys > 0 ? std::min<double>(keys, span) : span; };
+  const auto scored = [&](double keys) { return causal ? keys * (1 - keys / (2 * span)) : keys; };
+  const auto at_most = [&](int keys) {
+    return scored(keys > 0 ? std::min<double>(keys, span) : span);
+  };
   const double positions =
       static_cast<double>(with_attention - windowed_layers) * at_most(dsa.topk) +
       static_cast<double>(windowed_layers) * at_most(sliding_window);
@@ -265,7 +268,7 @@ Flops ModelSpec::flops_per_token(double span, bool frozen) const {
       6 * static_cast<double>(query_width() + attention_output_width()) * positions;
   const double indexer = 4 * static_cast<double>(layer.indexer_matrices) +
                          static_cast<double>(dsa.index_heads) * dsa.index_head_dim *
-                             (2 * span + 4 * at_most(dsa.topk));
+                             (2 * scored(span) + 4 * at_most(dsa.topk));
   const double of_matrix = frozen ? 4 : 6;
   return Flops{of_matrix *
                    (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +

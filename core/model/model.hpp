@@ -347,7 +347,10 @@ struct ModelSpec {
   /// tests/core/model/delta_model_test.cpp, tests/core/model/state_space_model_test.cpp,
   /// tests/core/model/sparse_model_test.cpp.
   /// `frozen`: the weights get no gradients, 4 in place of 6 for each of their products.
-  [[nodiscard]] Flops flops_per_token(double span, bool frozen = false) const;
+  /// `causal`: attention and indexer count the scores alone that a causal mask needs, k·(1 − k/2S)
+  /// in place of k = min(S, window or top-k): half of S. So Megatron-LM counts layers
+  /// without a window.
+  [[nodiscard]] Flops flops_per_token(double span, bool frozen = false, bool causal = false) const;
 };
 
 }  // namespace echelon

@@ -392,7 +392,7 @@ Result<Prediction> costs_from_json(const Json& object, const std::string& where,
   costs.tokens_per_second = rates.number("tokens_per_second", 0);
   costs.model_flops_per_gpu = rates.number("model_tflops_per_gpu", 0) * 1_TFLOPS;
   costs.mfu = rates.number("mfu", 0);
-  rates.ignore({"tokens_per_second_per_gpu", "mfu_formula"});
+  rates.ignore({"tokens_per_second_per_gpu", "mfu_formula", "mfu_causal"});
   if (const Status read = rates.finish(); !read) return read.error();
   return costs;
 }

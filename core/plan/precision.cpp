@@ -371,6 +371,27 @@ std::vector<PrecisionRecipe> all_recipes() {
        .least_capability = kBlackwell,
        .below_capability = kBlackwellCards,
        .needs_distributed_optimizer = true},
+      {.name = "nvfp4:bf16-gradients",
+       .source = "nvfp4 with primary weights, two layouts of 4-bit values with their scales, "
+                 "gathered in bf16, bf16 gradients (Megatron-Bridge 067f987d, "
+                 "training/mixed_precision.py, bf16_with_nvfp4_mixed; perf_recipes/_common.py)",
+       .compute = Dtype::fp8,
+       .scaling = Fp8Scaling::nvfp4,
+       .weight = 2,
+       .layer_weight = 1 + 2.0 / 16 - 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2,
+       .fp8_rate = kNvfp4Rate,
+       .fp8_input = 0.5 + 1.0 / 16,
+       .expert_rows = 32,
+       .cast = kNvfp4Cast,
+       .primary_weights = true,
+       .least_capability = kBlackwell,
+       .needs_distributed_optimizer = true},
       {.name = "mxfp8:muon",
        .source = "mxfp8 with Muon: bf16 weights next to two mxfp8 copies, bf16 gradients, one fp32 "
                  "momentum (Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py and "

@@ -19,6 +19,7 @@ void order_by_objective(const PlanRequest& request, SearchOutcome& report) {
   report.candidates.assign(report.pareto.rbegin(), report.pareto.rend());
   report.siblings.clear();
   report.fastest.reset();
+  report.fastest_likely.reset();
   if (report.candidates.size() > static_cast<std::size_t>(request.top)) {
     report.candidates.resize(static_cast<std::size_t>(request.top));
   }

@@ -371,16 +371,29 @@ std::vector<std::size_t> PlanPool::listed(std::size_t most) const {
   return out;
 }
 
-std::optional<std::size_t> PlanPool::fastest() const {
+/// The simulated plan that `counts` whose `seconds` are the least.
+std::optional<std::size_t> PlanPool::first_of(auto counts, auto seconds) const {
   std::optional<std::size_t> out;
   const auto key = [&](std::size_t i) {
-    return std::tuple(*plans_[i].simulated, plans_[i].score.weight, plans_[i].memory,
+    return std::tuple(seconds(plans_[i]), plans_[i].score.weight, plans_[i].memory,
                       plans_[i].point);
   };
   for (std::size_t i = 0; i < plans_.size(); ++i) {
-    if (plans_[i].simulated && (!out || key(i) < key(*out))) out = i;
+    if (!plans_[i].simulated || !counts(plans_[i])) continue;
+    if (!out || key(i) < key(*out)) out = i;
   }
   return out;
+}
+
+std::optional<std::size_t> PlanPool::fastest() const {
+  return first_of([](const PricedPoint&) { return true; },
+                  [](const PricedPoint& plan) { return *plan.simulated; });
+}
+
+std::optional<std::size_t> PlanPool::fastest_safe() const {
+  return first_of(limits_winner, [&](const PricedPoint& plan) {
+    return least_weight(context_.request, plan.score.unusual) * *plan.simulated;
+  });
 }
 
 }  // namespace echelon

@@ -102,6 +102,9 @@ class PlanPool {
   [[nodiscard]] std::vector<std::size_t> listed(std::size_t most) const;
   /// The plan with the shortest step.
   [[nodiscard]] std::optional<std::size_t> fastest() const;
+  /// … of those that fit with kSafeProbability without offload, counted with the prices of its
+  /// unusual features.
+  [[nodiscard]] std::optional<std::size_t> fastest_safe() const;
   [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
  private:
@@ -141,6 +144,7 @@ class PlanPool {
   [[nodiscard]] Seconds longest_unbeaten(double weight) const;
   void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
                       const std::optional<Seconds>& shortest);
+  [[nodiscard]] std::optional<std::size_t> first_of(auto counts, auto seconds) const;
   void settle_winner(const CostsOfShardings& costs);
   void settle_families(const CostsOfShardings& costs);
 

@@ -102,6 +102,12 @@ SearchOutcome rank(const SearchContext& context, Findings& found, const CostsOfS
     if (plan.prediction.time.step < out.candidates.front().prediction.time.step) {
       out.fastest = std::move(plan);
     }
+    if (const auto likely = found.pool.fastest_safe(); likely && *likely != *fastest) {
+      plan = candidate_at(context, found, *likely);
+      if (plan.prediction.time.step < out.candidates.front().prediction.time.step) {
+        out.fastest_likely = std::move(plan);
+      }
+    }
   }
   out.pareto = front_of_plans(context, found);
   out.whole_front = context.whole_front;

@@ -5,7 +5,8 @@
 //   3. price       best bound first, what can be listed or      visit.hpp, visit_point.hpp,
 //                  lie on the front, with balanced stages       price_point.hpp
 //   4. partition   layers unevenly, where that can be listed    improve_partition.hpp,
-//                                                               partition.hpp
+//                                                               partition.hpp,
+//                                                               exchange_layers.hpp
 //   5. rank        what was simulated                           rank.hpp, plan_pool.hpp,
 //                                                               simulate_step.hpp
 //
@@ -20,6 +21,7 @@
 
 #include "core/base/on_all_cores.hpp"
 #include "planner/search/enumerate.hpp"
+#include "planner/search/exchange_layers.hpp"
 #include "planner/search/improve_partition.hpp"
 #include "planner/search/node_queue.hpp"
 #include "planner/search/rank.hpp"
@@ -158,6 +160,7 @@ Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& 
     return no_legal_configuration(request, found);
   }
 
+  if (!open_from) exchange_layers(context, space.costs, found);
   SearchOutcome report = rank(context, found, space.costs);
   report.exhaustive = !open_from;
   if (open_from) {

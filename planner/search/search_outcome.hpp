@@ -107,6 +107,9 @@ struct SearchOutcome {
   /// The plan with the shortest step, where that is not the winner: it fits with a smaller
   /// probability, or has unusual features that its gain does not outweigh.
   std::optional<Candidate> fastest;
+  /// The fastest that is likely to fit (kSafeProbability) with its optimizer on the GPU, where it
+  /// is faster than the winner and is not `fastest`.
+  std::optional<Candidate> fastest_likely;
   std::vector<Candidate> pareto;  ///< no other plan is both faster and smaller; fastest first
   bool whole_front = false;       ///< `pareto` is that of all plans, else of those priced
   std::vector<RejectionCount> rejected;

@@ -120,6 +120,8 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
   if (request.job.adapters) out["lora"] = adapters_json(request.model, *request.job.adapters);
   out["time"]["data_load_seconds"] =
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
+  out["throughput"]["mfu_causal"] =
+      finite(candidate.prediction.mfu * causal_share(request.model, request.job), "MFU");
   Json list = Json::array();
   for (const FrameworkRemark& remark :
        remarks(request.framework, request.model, candidate.plan, request.job.precision,

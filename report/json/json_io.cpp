@@ -222,6 +222,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
   document["winner"] = or_none(winner);
   document["fastest"] = or_none(report.fastest ? &*report.fastest : nullptr);
+  document["fastest_likely"] = or_none(report.fastest_likely ? &*report.fastest_likely : nullptr);
   document["candidates"] = std::move(candidates);
   document["families"] = families_json(choice);
   document["tied"] = tied_json(choice);

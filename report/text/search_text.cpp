@@ -75,15 +75,25 @@ std::string recommendation(const SearchResult& choice, const TextStyle& style) {
   return "\n" + folded(painted(out + ".", risky ? Paint::warning : Paint::bold, style), "", style);
 }
 
-/// The plan with the shortest step, where another was chosen.
-std::string fastest_plan(const SearchResult& choice, const TextStyle& style) {
+/// The plan with the shortest step, and that of those likely to fit, where others were chosen.
+std::string faster_plans(const SearchResult& choice, const TextStyle& style) {
   const SearchOutcome& report = choice.report;
-  if (!report.fastest) return {};
-  const Candidate& fastest = *report.fastest;
-  return folded(fmt::format("{}: {}, {} to spare{} (--prefer fastest)",
-                            described(fastest.plan, style), duration(fastest.prediction.time.step),
-                            spare_of(choice.request, fastest), chance_of(fastest)),
-                "fastest    ", style);
+  const auto row = [&](std::string_view label, const Candidate& plan, std::string_view how) {
+    return folded(fmt::format("{}: {}, {} to spare{}{}", described(plan.plan, style),
+                              duration(plan.prediction.time.step), spare_of(choice.request, plan),
+                              chance_of(plan), how),
+                  fmt::format("{:<11}", label), style);
+  };
+  std::string out;
+  if (report.fastest) out += row("fastest", *report.fastest, " (--prefer fastest)");
+  // One as fast as the winner says nothing new.
+  constexpr double kWorthShowing = 0.01;
+  const Seconds step = report.winner()->prediction.time.step;
+  if (const auto& likely = report.fastest_likely;
+      likely && likely->prediction.time.step < step * (1 - kWorthShowing)) {
+    out += row("likely", *likely, "");
+  }
+  return out;
 }
 
 std::string rejections(const SearchOutcome& report, const TextStyle& style) {
@@ -269,7 +279,7 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
   out += recommendation(choice, style);
   out += headline(request, *winner, {}, style);
   out += remarks_text(request, *winner, style);
-  out += why_it_won(choice, style) + fastest_plan(choice, style);
+  out += why_it_won(choice, style) + faster_plans(choice, style);
   if (buys_most != nullptr) {
     out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);
   }

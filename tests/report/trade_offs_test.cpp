@@ -26,6 +26,7 @@ TEST_CASE("a faster plan's drawbacks are its probability and its unusual feature
   const Candidate best = plan_of(2, 1, 0.99);
   CHECK(drawbacks(plan_of(2, 0.9, 0.61), best) == "is only 61 % likely to fit");
   CHECK(drawbacks(plan_of(2, 0.9, 0.99, {many_chunks}), best) == "has more than 8 chunks per rank");
+  CHECK(drawbacks(plan_of(2, 0.9, 0.985), best) == "is less likely to fit (98 % against 99 %)");
   CHECK(
       drawbacks(plan_of(2, 0.9, 0.61, {unequal_chunks, own_layout, many_chunks}), best) ==
       "is only 61 % likely to fit and has chunks of unequal size and more than 8 chunks per rank");

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/commands/command_table.hpp"
 #include "cli/flags/constraints.hpp"
 #include "cli/flags/plan_settings.hpp"
 #include "cli/flags/table.hpp"

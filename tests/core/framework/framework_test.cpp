@@ -178,6 +178,9 @@ TEST_CASE("formats and states other than the default's are named with their opti
         "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather "
         "--reuse-grad-buf-for-mxfp8-param-ag --grad-reduce-in-bf16, for mxfp8:bf16-gradients");
   CHECK(needs("nvfp4") == "--fp4-format e2m1 --fp4-recipe nvfp4, for nvfp4:adam-fp32-master");
+  CHECK(needs("nvfp4:bf16-gradients") ==
+        "--fp4-format e2m1 --fp4-recipe nvfp4 --fp4-param-gather --grad-reduce-in-bf16, for "
+        "nvfp4:bf16-gradients");
   CHECK(needs("mxfp8:muon") ==
         "--fp8-format e4m3 --fp8-recipe mxfp8 --grad-reduce-in-bf16 --optimizer muon, for "
         "mxfp8:muon");

@@ -274,6 +274,19 @@ TEST_CASE("a windowed layer attends to no more than its window") {
         Approx(16.0 * 12 * 4096 * 4096));
 }
 
+TEST_CASE("a causal mask needs half of the scores, of a window all but the first ones") {
+  ModelSpec model = catalog_model("llama2-7b");
+  const double scores = 12.0 * 32 * 4096;  // per key
+  const auto saved = [&](double span) {
+    return (model.flops_per_token(span) - model.flops_per_token(span, false, true)).in(kFlop);
+  };
+  CHECK(saved(4096) == Approx(scores * 4096 / 2));
+  // The i-th of 8,192 queries sees min(i, 1,024) keys: 1,024 − 1,024²/2/8,192 on average.
+  model.sliding_window = 1024;
+  model.windowed_layers = 32;
+  CHECK(saved(8192) == Approx(scores * 64));
+}
+
 TEST_CASE("six FLOPs per parameter is the bulk of a training token") {
   const ModelSpec model = catalog_model("llama2-70b");
   const double six = 6 * static_cast<double>(model.parameters());

@@ -40,6 +40,9 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   const PrecisionRecipe mx = find_precision("mxfp8:bf16-gradients").value();
   CHECK(mx.weight + mx.layer_weight == 2.0625);
   CHECK(mx.fp8_input == 1 + 1.0 / 32);
+  const PrecisionRecipe fp4 = find_precision("nvfp4:bf16-gradients").value();  // 1/2 + 1/16 each
+  CHECK(fp4.weight + fp4.layer_weight == 1.125);
+  CHECK(fp4.fp8_rate == find_precision("nvfp4")->fp8_rate);
   CHECK(find_precision("fp8:blockwise")->fp8_input == 1 + 4.0 / 128);
   CHECK(find_precision("fp8")->fp8_input == 1);
   CHECK(bytes_per_parameter("bf16:adam-8bit") == 12.03125);  // 10 + 2 · (1 + 4/256)

@@ -152,7 +152,7 @@ TEST_CASE(
   CHECK(read("bf16_with_fp8_current_scaling_mixed") == Read("fp8:bf16-gradients", 1));
   CHECK(read("bf16_with_fp8_subchannel_scaling_mixed") == Read("fp8:blockwise", 1));
   CHECK(read("bf16_with_mxfp8_mixed") == Read("mxfp8:bf16-gradients", 1));
-  CHECK(read("bf16_with_nvfp4_mixed") == Read("nvfp4:adam-fp32-master", 1));
+  CHECK(read("bf16_with_nvfp4_mixed") == Read("nvfp4:bf16-gradients", 1));
   CHECK(read("bf16-with-fp8-delayed-scaling-mixed") == Read("fp8:primary-weights", 0));
 }
 

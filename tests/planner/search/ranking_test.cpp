@@ -48,6 +48,18 @@ TEST_CASE("the winner gives up at most 3 % of the step, for a plan that is likel
   CHECK(probability_of(*report.fastest) >= 0.5);
 }
 
+TEST_CASE("the fastest plan that is likely to fit stands beside one that is not") {
+  const SearchOutcome report = search(request_for("llama3-70b", "dgx-h100", 64)).value();
+  REQUIRE(report.fastest);
+  REQUIRE(report.fastest_likely);
+  const Candidate& likely = *report.fastest_likely;
+  CHECK(probability_of(*report.fastest) < 0.9);
+  CHECK(probability_of(likely) >= 0.9);
+  CHECK(likely.plan.offload_optimizer == 0);
+  CHECK(likely.prediction.time.step < report.winner()->prediction.time.step);
+  CHECK(report.fastest->prediction.time.step <= likely.prediction.time.step);
+}
+
 TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likeliest to fit") {
   PlanRequest r = request_for("llama3-70b", "dgx-h100", 128);
   r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0, 0.12, "test"};

@@ -1,0 +1,79 @@
+#include "planner/search/exchange_layers.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "planner/search/visit_point.hpp"
+
+namespace echelon {
+namespace {
+
+/// Layers per stage of points.
+using Splits = std::set<std::pair<SearchPoint, std::vector<int>>>;
+
+bool exchanges(const SearchContext& context, const SearchPoint& point) {
+  const bool none_whole =
+      point.recompute.kind == Recompute::none || point.recompute.kind == Recompute::selective;
+  return point.pp > 1 && none_whole && may_be_partitioned(context, point);
+}
+
+/// Prices the splits of `leading` in which one layer moved.
+void price_neighbours(const SearchContext& context, const ShardingCosts& costs,
+                      const PricedPoint& leading, Findings& found, Splits& known, Priced& work) {
+  const SearchPoint point = leading.point;
+  ParallelPlan plan;
+  found.pool.fill(leading, plan);
+  const auto fewest = [&](int stage) {
+    return fewest_layers(context.request.framework, plan.pp, plan.vpp, stage);
+  };
+  const auto is_end = [&](int stage) { return stage == 0 || stage + 1 == plan.pp; };
+  for (int from = 0; from < plan.pp; ++from) {
+    if (plan.layers_per_stage[static_cast<std::size_t>(from)] <= fewest(from)) continue;
+    for (int to = 0; to < plan.pp; ++to) {
+      if (to == from || (std::abs(to - from) > 1 && !is_end(from) && !is_end(to))) continue;
+      work.plan = plan;
+      std::vector<int>& layers = work.plan.layers_per_stage;
+      --layers[static_cast<std::size_t>(from)];
+      ++layers[static_cast<std::size_t>(to)];
+      if (!known.emplace(point, layers).second) continue;
+      context.cost_model.price_memory(work.plan, costs, work.memory);
+      if (work.memory.peak_reserved > context.usable) continue;
+      context.cost_model.price_time(work.plan, costs, work.memory.contents, work.time);
+      LayerPartition split{.layers = layers,
+                           .recomputed = plan.recompute_layers,
+                           .selective = plan.selective_layers,
+                           .step = work.time.closed_form};
+      found.accept(point, costs, work, std::move(split));
+    }
+  }
+}
+
+}  // namespace
+
+void exchange_layers(const SearchContext& context, const CostsOfShardings& costs, Findings& found) {
+  Splits known;  // priced
+  Splits done;   // … and their neighbours, too
+  Priced work;
+  for (bool any = true; any;) {
+    found.pool.settle(costs);
+    any = false;
+    std::vector<std::size_t> leading = found.pool.listed(1);
+    for (const auto& each : {found.pool.fastest(), found.pool.fastest_safe()}) {
+      if (each) leading.push_back(*each);
+    }
+    for (const std::size_t i : leading) {
+      const PricedPoint plan = found.pool.plans()[i];
+      if (!exchanges(context, plan.point)) continue;
+      found.pool.fill(plan, work.plan);
+      if (!done.emplace(plan.point, work.plan.layers_per_stage).second) continue;
+      known.emplace(plan.point, work.plan.layers_per_stage);
+      price_neighbours(context, costs.at(CostsKey(plan.point)), plan, found, known, work);
+      any = true;
+    }
+  }
+}
+
+}  // namespace echelon
