@@ -8,6 +8,7 @@
 #include "core/model/model_io.hpp"
 #include "interop/configs/export.hpp"
 #include "interop/configs/import.hpp"
+#include "interop/configs/rows.hpp"
 
 namespace echelon {
 
@@ -243,6 +244,8 @@ std::vector<std::string> unpriced_in(const ConfigReading& reading) {
     if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
     out.push_back(fmt::format("{} = {}", reading.place(*entry), printable(text)));
   }
+  add_unused_bucket(reading, out);
+  if (reading.format.also_unpriced != nullptr) reading.format.also_unpriced(reading, out);
   return out;
 }
 

@@ -38,6 +38,8 @@ MaybeValue read_megabytes(const ConfigRow& row, const ConfigReading& reading) {
   constexpr int kUsual = 25;
   const Result<std::optional<int>> megabytes = number_at(reading, row.keys[0]);
   if (!megabytes) return megabytes.error();
+  const std::string unused = why_bucket_is_unused(reading);
+  if (!unused.empty()) return std::optional(derived("", unused));
   if (megabytes->value_or(kUsual) == kUsual) {
     return std::optional(derived("", "25 MiB, the framework's own bucket size"));
   }

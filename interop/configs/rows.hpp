@@ -100,6 +100,11 @@ void write_instances(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// Key: bucket size in gradients.
 void write_bucket(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_bucket(const ConfigRow&, const ConfigReading&);
+/// Why the plan has no size of a bucket, whatever the file says; "" where it has one. Frameworks
+/// have the setting in such plans too: DeepSpeed edaa7221, runtime/zero/stage3.py:1533.
+[[nodiscard]] std::string why_bucket_is_unused(const ConfigReading& reading);
+/// The size of buckets in which a plan without a setting for it reduces.
+void add_unused_bucket(const ConfigReading& reading, std::vector<std::string>& out);
 /// Key: sequences per step; without it microbatch x dp.
 [[nodiscard]] MaybeValue read_global_batch(const ConfigRow&, const ConfigReading&);
 /// Keys: sequences of one microbatch … gradient accumulation: global batch = mbs·accumulation·dp.
