@@ -54,12 +54,18 @@ MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
   return read_choice(row, reading);
 }
 
-/// Without FSDP nothing is sharded.
+/// Without FSDP nothing is sharded; FSDP shards all unless the file says how much. Source:
+/// accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py:1836-1856.
 MaybeValue read_sharding(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* type = reading.find("distributed_type");
   const std::string launched = type == nullptr ? "" : type->value.first().text;
   if (!same_word(launched, "MULTI_GPU") && !same_word(launched, "NO")) {
-    return read_choice(row, reading);
+    const bool stated = reading.find("fsdp_config.fsdp_sharding_strategy") != nullptr ||
+                        reading.find("fsdp_config.fsdp_reshard_after_forward") != nullptr;
+    if (stated) return read_choice(row, reading);
+    return std::optional(assumed("3", says(reading, "fsdp_config.fsdp_version", "2")
+                                          ? "default of accelerate: fsdp_reshard_after_forward true"
+                                          : "default of accelerate: FULL_SHARD"));
   }
   return std::optional(ReadValue{"0", Origin::found, reading.place(*type)});
 }

@@ -70,5 +70,19 @@ TEST_CASE("a stage of ZeRO that there is not is refused at its place") {
   CHECK(says_that(error, "a stage from 0 to 3"));
 }
 
+// Source: accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py:1836-1856.
+TEST_CASE("FSDP of accelerate shards all unless the file says how much") {
+  for (const char* version : {"1", "2"}) {
+    CAPTURE(version);
+    const Result<ImportedConfig> plain_fsdp = read_for_defaults(
+        "fsdp.yaml", std::string("distributed_type: FSDP\nmixed_precision: bf16\n"
+                                 "num_processes: 8\nfsdp_config:\n  fsdp_version: ") +
+                         version + "\n");
+    INFO((plain_fsdp ? "" : plain_fsdp.error().message()));
+    REQUIRE(plain_fsdp);
+    CHECK(plain_fsdp->config.plan.zero == 3);
+  }
+}
+
 }  // namespace
 }  // namespace echelon
