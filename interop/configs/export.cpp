@@ -241,7 +241,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
       continue;
     }
     comments.push_back(fmt::format("not expressed: {} {}, but {}", label_of(lost.field),
-                                   lost.wanted, lost.instead));
+                                   lost.wanted, lost.instead.empty() ? "none" : lost.instead));
   }
   out.comments = comments;
   if (format.syntax == ConfigSyntax::arguments) {

@@ -84,5 +84,22 @@ TEST_CASE("FSDP of accelerate shards all unless the file says how much") {
   }
 }
 
+// Source: nanotron 2411b022, src/nanotron/config/models_config.py:150.
+TEST_CASE("layers without rotary positions are named where nanotron's option has no number") {
+  const ConfigFormat& format = **find_config_format("nanotron");
+  RunConfig run;
+  run.model = *load_model("smollm3-3b");
+  run.model_name = "smollm3-3b";
+  run.gpus = run.gpus_per_node = run.plan.dp = run.plan.shard_group = 8;
+  run.global_batch = 8;
+  run.sequence = 2048;
+  run.precision = "bf16:nanotron";
+  run.plan.layers_per_stage = {36};
+  run.plan.recompute_layers = {0};
+  const ExportedConfig exported = export_config(format, run);
+  REQUIRE(exported.lost.size() == 1);
+  CHECK(says_that(exported.lost.front().why, "no_rope_layer"));
+}
+
 }  // namespace
 }  // namespace echelon
