@@ -101,5 +101,24 @@ TEST_CASE("layers without rotary positions are named where nanotron's option has
   CHECK(says_that(exported.lost.front().why, "no_rope_layer"));
 }
 
+// Source: Megatron-LM core_v0.16.1, megatron/training/arguments.py:813.
+TEST_CASE("heads that do not divide the hidden size have a width in Megatron-LM's options") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  RunConfig run;
+  run.model = *load_model("glm-4.7-flash");
+  run.precision = "bf16:adam-fp32-master";
+  const ExportedConfig flash = export_config(format, run);
+  CHECK(says_that(flash.arguments, "--kv-channels 256 "));
+  run.model = *load_model("deepseek-v3");
+  CHECK_FALSE(says_that(export_config(format, run).arguments, "--kv-channels"));
+  const Result<ImportedConfig> read = read_for_defaults(
+      "mla.sh",
+      "torchrun pretrain_gpt.py --multi-latent-attention --kv-channels 128 --num-layers 2 "
+      "--hidden-size 2048 --num-attention-heads 16 --qk-head-dim 128 --qk-pos-emb-head-dim 64\n",
+      GivenRun{});
+  REQUIRE(read);
+  CHECK(read->config.model.head_dim == 192);
+}
+
 }  // namespace
 }  // namespace echelon
