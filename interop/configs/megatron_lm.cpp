@@ -376,6 +376,9 @@ ConfigFormat megatron_lm_format() {
       {"dsa-indexer-loss-coeff",
        "needs Megatron-LM core 0.19 or newer for the kernels of sparse attention "
        "(--dsa-kernel-backend); 0.01 is the factor in its own test: choose yours"},
+      {"fine-grained-offloading-max-inflight-offloads",
+       "needs Megatron-LM core 0.18 or newer for offloaded activations in a CUDA graph of a whole "
+       "step"},
       {"softmax-type", "needs Transformer Engine 2.8 or newer for attention sinks"}};
   format.why_lost = why_megatron_loses;
   add_rows(format, expert_rows({}));

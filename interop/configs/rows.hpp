@@ -145,6 +145,8 @@ struct ExpertKeys {
   std::vector<ConfigSetting> any_graph{};  ///< that all graphs do
   std::string_view offload = "fine-grained-activation-offloading";
   std::string_view offload_modules = "offload-modules";
+  /// Messages to the host that wait at once, which a graph of a whole step has to limit.
+  std::string_view offloads_in_flight = "fine-grained-offloading-max-inflight-offloads";
 };
 [[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
 /// Of formats that have none of these: what their software always does.
