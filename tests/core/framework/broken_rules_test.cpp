@@ -52,5 +52,29 @@ TEST_CASE("CUDA graphs hold no recomputed part with dropout") {
   CHECK(refused().empty());
 }
 
+// Source: DeepSpeed edaa7221, deepspeed/module_inject/auto_ep_presets/registry.py:21.
+TEST_CASE("DeepSpeed spreads experts of the families that AutoEP knows") {
+  ParallelPlan plan;
+  plan.dp = plan.ep = 8;
+  const auto refused = [&](const ModelSpec& model) {
+    return broken_part("deepspeed", RulePart::degrees, model, plan);
+  };
+  for (const char* known : {"mixtral-8x7b", "qwen2-57b-a14b", "qwen3-30b-a3b", "qwen3.5-35b-a3b",
+                            "deepseek-v2", "deepseek-v3", "moonlight-16b-a3b"}) {
+    CAPTURE(known);
+    CHECK(refused(*load_model(known)).empty());
+  }
+  for (const char* other : {"gpt-oss-20b", "glm-4.5-air", "olmoe-7b", "qwen3-next-80b-a3b",
+                            "kimi-k2", "llama4-scout", "deepseek-v3.2"}) {
+    CAPTURE(other);
+    CHECK(refused(*load_model(other)).find("AutoEP") != std::string::npos);
+  }
+  ModelSpec own = *load_model("glm-4.5-air");
+  own.architecture = "imported";
+  CHECK(refused(own).empty());
+  plan.ep = 1;
+  CHECK(refused(*load_model("glm-4.5-air")).empty());
+}
+
 }  // namespace
 }  // namespace echelon
