@@ -122,6 +122,9 @@ void write_titan_recipe_modules(const ConfigRow&, const RunConfig&, ConfigDocume
 [[nodiscard]] std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&,
                                                                              const RunConfig&,
                                                                              ConfigDocument&));
+/// Adds what the function that a recipe imports sets itself, where the recipe does not. A function
+/// that is not known is an entry of its own.
+void add_registry_settings(ConfigDocument& document);
 /// What follows recomputation; `async_tp`: the key of asynchronous tensor parallelism.
 [[nodiscard]] std::vector<ConfigRow> titan_end_rows(std::string_view async_tp);
 
