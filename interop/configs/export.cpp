@@ -145,7 +145,7 @@ void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const Con
 }
 
 /// What the framework asks for besides settings of the plan, which are written.
-void add_remarks(const RunConfig& config, ExportedConfig& out) {
+void add_remarks(const ConfigFormat& format, const RunConfig& config, ExportedConfig& out) {
   const Result<Framework> framework = find_framework(config.framework);
   const Result<PrecisionRecipe> precision = find_precision(config.precision);
   if (!framework || !precision) return;
@@ -155,7 +155,10 @@ void add_remarks(const RunConfig& config, ExportedConfig& out) {
     if (!line.empty() && out.environment.find(line) == std::string::npos) {
       out.environment += line + "\n";
     }
-    const bool setting = remark.text.starts_with("--") || remark.text.starts_with("parallelism.");
+    const bool useless =
+        !format.useless_remarks.empty() && remark.text.starts_with(format.useless_remarks);
+    const bool setting =
+        useless || remark.text.starts_with("--") || remark.text.starts_with("parallelism.");
     if (!setting) out.notes.push_back(fmt::format("{} {}", name_of(remark.kind), remark.text));
   }
 }
@@ -229,7 +232,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   for (const ModelNote& each : format.model_notes) {
     if (each.architecture == config.model.architecture) out.notes.emplace_back(each.note);
   }
-  add_remarks(config, out);
+  add_remarks(format, config, out);
   for (const FillIn& fill : format.fill_in) {
     const bool bare =
         format.syntax == ConfigSyntax::arguments || format.syntax == ConfigSyntax::python;
