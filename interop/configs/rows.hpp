@@ -111,6 +111,9 @@ void add_unused_bucket(const ConfigReading& reading, std::vector<std::string>& o
 void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_accumulation(const ConfigRow&, const ConfigReading&);
 
+/// LLM Foundry's model.
+[[nodiscard]] std::vector<ConfigRow> llm_foundry_model_rows();
+
 // torchtitan's rows, of its TOML files and of its Python recipes.
 
 /// Writes the modules of each chunk; the second with the name that the head has since 2026.
