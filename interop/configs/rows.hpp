@@ -48,6 +48,9 @@ void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument&
 void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
 
+/// The precision, by Megatron-LM's options, and what they say that it does not have.
+[[nodiscard]] ConfigRow megatron_precision_row();
+void add_what_fp8_leaves_open(const ConfigReading& reading, std::vector<std::string>& out);
 /// The model, by Megatron-LM's options; after the first, the parts of its attention.
 [[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
 [[nodiscard]] std::vector<ConfigRow> megatron_attention_rows();
