@@ -356,6 +356,9 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
     all.name += (all.name.empty() ? "" : ", ") + document->name;
     if (!document->program.empty()) all.program = document->program;
     for (ConfigEntry& entry : document->entries) entry.file = document->name;
+    for (OpenWord& word : document->open_words) word.file = document->name;
+    all.open_words.insert(all.open_words.end(), document->open_words.begin(),
+                          document->open_words.end());
     all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
   }
   if (format == nullptr) return input_error("plan import", "no file", "a configuration");
@@ -366,8 +369,10 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
                        fmt::format("a script of {}, which trains a decoder", format->program));
   }
   if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
+  const std::vector<OpenWord> open = open_arguments(*format, all);
   Result<ConfigReading> reading = read_rows(*format, all, given);
   if (!reading) return reading.error();
+  if (!open.empty()) leave_open(open.front(), *reading);
   complete_model(*reading);
   if (!given.model) ask_for_unread_parts(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();
