@@ -59,9 +59,13 @@ void leave_open(const OpenWord& word, ConfigReading& reading) {
       known.push_back(std::move(each));
       continue;
     }
-    reading.asks.push_back(
+    // Several fields have one flag: the overlaps.
+    std::string ask =
         fmt::format("--{}: {} has the output of a command among the arguments, which may state it",
-                    flag_of(each.field), place));
+                    flag_of(each.field), place);
+    if (std::ranges::find(reading.asks, ask) == reading.asks.end()) {
+      reading.asks.push_back(std::move(ask));
+    }
   }
   reading.findings = std::move(known);
   if (asks_for_model) {

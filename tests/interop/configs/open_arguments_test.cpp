@@ -1,6 +1,7 @@
 // Words of a script that a command prints: they may be any options.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/model/model_io.hpp"
 #include "interop/configs/import.hpp"
@@ -40,6 +41,9 @@ TEST_CASE("settings next to the output of a command are asked for, not taken as 
     CHECK(asked_for_flag(bridge, flag).find("run.sh line 2 has the output of a command") !=
           std::string::npos);
   }
+  std::vector<std::string> asks = bridge.asks;
+  std::ranges::sort(asks);
+  CHECK(std::ranges::adjacent_find(asks) == asks.end());
   CHECK(asked_for_flag(bridge, "--cp").empty());
   CHECK(bridge.config.plan.cp == 2);
   CHECK_FALSE(has_finding(bridge, plan_part<&ParallelPlan::tp>));
