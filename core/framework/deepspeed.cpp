@@ -1,7 +1,9 @@
 // DeepSpeed's ZeRO and pipeline around eager PyTorch.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/framework/model_features.hpp"
 #include "core/framework/tables.hpp"
@@ -27,7 +29,23 @@ constexpr std::array kDeepspeedDefaults = {
         .zero = 2},
 };
 
+/// AutoEP knows the modules of these families; of others it tries all its presets, which name the
+/// same modules, and refuses what matches several. Models without a HuggingFace family are of the
+/// user's own code.
+bool unknown_to_auto_ep(const ModelSpec& m, const ParallelPlan& p) {
+  constexpr std::array<std::string_view, 6> kFamilies = {
+      "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "deepseek_v2", "deepseek_v3"};
+  constexpr std::array<std::string_view, 3> kOwnCode = {"", "imported", "table row"};
+  if (p.ep == 1) return false;
+  return std::ranges::find(kFamilies, m.architecture) == kFamilies.end() &&
+         std::ranges::find(kOwnCode, m.architecture) == kOwnCode.end();
+}
+
 constexpr std::array kDeepspeedRules = {
+    FrameworkRule{RulePart::degrees, unknown_to_auto_ep,
+                  "expert parallelism but of Mixtral, Qwen2-MoE, Qwen3-MoE, Qwen3.5-MoE, "
+                  "DeepSeek-V2 and DeepSeek-V3 (AutoEP's presets)",
+                  "DeepSpeed edaa7221, deepspeed/module_inject/auto_ep_presets/registry.py:21"},
     FrameworkRule{
         RulePart::degrees,
         [](const ModelSpec&, const ParallelPlan& p) { return p.cp > 1 && (p.tp > 1 || p.pp > 1); },

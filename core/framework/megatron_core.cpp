@@ -67,6 +67,19 @@ constexpr std::array kMegatronCoreDefaults = {
 
 constexpr bool by_muon(const PrecisionRecipe& precision) { return precision.muon; }
 
+/// Whether graphs of layers hold the MLP of dense layers (graphed_parts).
+bool graphs_dense_mlp(const ModelSpec& model, const ParallelPlan& plan) {
+  const std::vector<std::string_view> parts = graphed_parts(model, plan);
+  return std::ranges::find(parts, "mlp") != parts.end();
+}
+
+/// Whether selective recomputation includes the module; without names it is that of core_attn.
+constexpr bool recomputes(const ParallelPlan& p, RecomputeModule module) {
+  if (p.recompute != Recompute::selective) return false;
+  return p.recompute_modules.contains(module) ||
+         (p.recompute_modules.empty() && module == RecomputeModule::core_attn);
+}
+
 constexpr std::array kMegatronCoreRules = {
     FrameworkRule{
         RulePart::degrees,
@@ -243,6 +256,24 @@ constexpr std::array kMegatronCoreRules = {
                   },
                   "recomputation of moe around the CUDA graph of its router",
                   "Megatron-LM d98e8a64, megatron/core/transformer/transformer_config.py:2866"},
+    // A graph replays the random numbers of its recording.
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return p.cuda_graphs != CudaGraphs::none && m.attention_dropout > 0 &&
+                           recomputes(p, RecomputeModule::core_attn);
+                  },
+                  "recomputation of core_attn with attention dropout in a CUDA graph",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1808"},
+    FrameworkRule{RulePart::recomputation,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    const bool whole = p.cuda_graphs == CudaGraphs::full_iteration;
+                    const bool mlp =
+                        whole || (p.cuda_graphs == CudaGraphs::layers && graphs_dense_mlp(m, p));
+                    return m.hidden_dropout > 0 && ((mlp && recomputes(p, RecomputeModule::mlp)) ||
+                                                    (whole && recomputes(p, RecomputeModule::moe)));
+                  },
+                  "recomputation of mlp or moe with hidden dropout in a CUDA graph",
+                  "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1817"},
     FrameworkRule{RulePart::recomputation,
                   [](const ModelSpec&, const ParallelPlan& p) {
                     return p.recompute_modules.intersects(

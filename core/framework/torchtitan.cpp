@@ -162,6 +162,7 @@ std::string newer_release(const ModelSpec& m, const ParallelPlan& p) {
   add(where_layers_split<has_delta_nets>(m, p), "gated delta nets");
   add(where_layers_split<has_gated_shared_experts>(m, p), "shared experts with a gate");
   add(p.cp > 1 && has_windows(m), "context parallelism of windows");
+  add(p.cp > 1 && m.latent(), "context parallelism of DeepSeek-V3");
   add(p.pp > 1 && (has_sinks(m) || m.qk_norm), "a pipeline of GPT-OSS or Qwen3");
   return what.empty() ? "" : "torchtitan of 2026-08 (b5bcd76c), for " + what;
 }
@@ -187,6 +188,7 @@ constexpr std::array kTorchtitanRemarks = {
                "torchtitan v0.2.2 and b5bcd76c, torchtitan/models/__init__.py, README.md"},
     RemarkRule{RemarkKind::needs, newer_release,
                "torchtitan v0.2.2, torchtitan/models/gpt_oss/model/args.py:89, "
+               "torchtitan/models/deepseek_v3/model/args.py:104, "
                "torchtitan/models/llama4/model/args.py:79, torchtitan/models/moe/moe.py:445, "
                "torchtitan/train.py:219; b5bcd76c, torchtitan/models/qwen3_5"},
     RemarkRule{RemarkKind::needs,

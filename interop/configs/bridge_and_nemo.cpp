@@ -329,22 +329,24 @@ ConfigFormat megatron_bridge_format() {
                          "recipes of models that are not Llama"}};
   format.spell = spell_for_bridge;
   format.unspell = unspell_bridge;
-  add_rows(format, expert_rows({.modules = "model.recompute_modules",
-                                .moe_recompute = "",
-                                .dispatcher = "model.moe_token_dispatcher_type",
-                                .dispatcher_default = "alltoall",
-                                .backend = "model.moe_flex_dispatcher_backend",
-                                .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
-                                .delay_wgrad = "comm_overlap.delay_wgrad_compute",
-                                .shared_overlap = "model.moe_shared_expert_overlap",
-                                .graphs = "model.cuda_graph_impl",
-                                .graph_scope = "model.cuda_graph_scope",
-                                .whole_step = {{"rerun_state_machine.check_for_nan_in_loss",
-                                                "false", false, true},
-                                               {"ddp.check_for_nan_in_grad", "false", false, true}},
-                                .any_graph = {{"model.use_te_rng_tracker", "true", false, true}},
-                                .offload = "model.fine_grained_activation_offloading",
-                                .offload_modules = "model.offload_modules"}));
+  add_rows(format,
+           expert_rows(
+               {.modules = "model.recompute_modules",
+                .moe_recompute = "",
+                .dispatcher = "model.moe_token_dispatcher_type",
+                .dispatcher_default = "alltoall",
+                .backend = "model.moe_flex_dispatcher_backend",
+                .overlap = "comm_overlap.overlap_moe_expert_parallel_comm",
+                .delay_wgrad = "comm_overlap.delay_wgrad_compute",
+                .shared_overlap = "model.moe_shared_expert_overlap",
+                .graphs = "model.cuda_graph_impl",
+                .graph_scope = "model.cuda_graph_scope",
+                .whole_step = {{"rerun_state_machine.check_for_nan_in_loss", "false", false, true},
+                               {"ddp.check_for_nan_in_grad", "false", false, true}},
+                .any_graph = {{"model.use_te_rng_tracker", "true", false, true}},
+                .offload = "model.fine_grained_activation_offloading",
+                .offload_modules = "model.offload_modules",
+                .offloads_in_flight = "model.fine_grained_offloading_max_inflight_offloads"}));
   return format;
 }
 

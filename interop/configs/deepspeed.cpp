@@ -1,4 +1,6 @@
 // DeepSpeed's JSON, with the arguments of HuggingFace's trainer that it is used with.
+#include <fmt/format.h>
+
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -115,6 +117,19 @@ MaybeValue read_overlap(const ConfigRow& row, const ConfigReading& reading) {
                                "overlap_comm: its default at this stage"));
 }
 
+MaybeValue read_stage(const ConfigRow& row, const ConfigReading& reading) {
+  constexpr int kHighest = 3;
+  const ConfigEntry* entry = reading.find(row.keys);
+  if (entry == nullptr) return std::optional(assumed("0", "default of DeepSpeed"));
+  const Result<int> stage = number_of(reading, *entry);
+  if (!stage) return stage.error();
+  if (*stage > kHighest) {
+    return input_error(reading.place(*entry), fmt::format("stage {}", *stage),
+                       "a stage from 0 to 3");
+  }
+  return std::optional(ReadValue{std::to_string(*stage), Origin::found, reading.place(*entry)});
+}
+
 MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
   if (entry == nullptr) {
@@ -185,8 +200,12 @@ ConfigFormat deepspeed_format() {
               follows(plan_part<&P::schedule>, schedule_of_vpp),
               follows(plan_part<&P::microbatch_group>, group_of_vpp),
               follows(plan_part<&P::layers_per_stage>, dealt_stages),
-              plain(plan_part<&P::zero>, {"zero_optimization.stage", "deepspeed_config.zero_stage"},
-                    "0"),
+              computed(
+                  plan_part<&P::zero>, {"zero_optimization.stage", "deepspeed_config.zero_stage"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    write_number(out, row.keys[0], c.plan.zero);
+                  },
+                  read_stage),
               computed(plan_part<&P::shard_group>, {"zero_optimization.mics_shard_size"},
                        write_group, read_group),
               fixed(plan_part<&P::sequence_parallel>, "false"),

@@ -37,10 +37,19 @@ struct ConfigEntry {
   std::string spelled{};  ///< the key in the file, where a format has several for one setting
 };
 
+/// A word of the command that another command prints: `$(cat more.txt)`. It may be any options.
+struct OpenWord {
+  int line = 0;
+  std::string option{};  ///< key of the option before it; "": none
+  bool is_value = true;  ///< that option had no value yet, and has this one if it takes any
+  std::string file{};
+};
+
 struct ConfigDocument {
   std::string name;  ///< of the file, for messages
   std::vector<ConfigEntry> entries;
-  std::string program{};  ///< of a command line, without its folder: "pretrain_gpt.py"
+  std::string program{};               ///< of a command line, without its folder: "pretrain_gpt.py"
+  std::vector<OpenWord> open_words{};  ///< of a command line
 
   /// The last entry with this key: in all formats it wins. Null if there is none.
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;

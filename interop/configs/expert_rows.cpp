@@ -46,11 +46,13 @@ MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
   return names_of(selective ? reading.find(row.keys[0]) : nullptr, reading);
 }
 
-/// Keys: switch; modules.
+/// Keys: switch; modules; what a graph of a whole step demands. Source: Megatron-LM core_v0.19.0,
+/// megatron/core/transformer/transformer_config.py:2634.
 void write_offload_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (config.plan.offload_modules.empty()) return;
   out.set(row.keys[0], scalar("true"));
   out.set(row.keys[1], list_of(config.plan.offload_modules));
+  if (config.plan.cuda_graphs == CudaGraphs::full_iteration) write_number(out, row.keys[2], 1);
 }
 
 MaybeValue read_offload_modules(const ConfigRow& row, const ConfigReading& reading) {
@@ -148,8 +150,9 @@ std::vector<ConfigRow> expert_rows(const ExpertKeys& keys) {
   if (!keys.moe_recompute.empty()) modules.push_back(keys.moe_recompute);
   return {
       computed(plan_part<&P::recompute_modules>, std::move(modules), write_modules, read_modules),
-      computed(plan_part<&P::offload_modules>, {keys.offload, keys.offload_modules},
-               write_offload_modules, read_offload_modules),
+      computed(plan_part<&P::offload_modules>,
+               {keys.offload, keys.offload_modules, keys.offloads_in_flight}, write_offload_modules,
+               read_offload_modules),
       std::move(dispatcher),
       std::move(overlap),
       std::move(shared),

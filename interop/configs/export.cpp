@@ -94,7 +94,7 @@ std::string of_nearest(const ConfigFormat& format, const ConfigField& field,
 
 /// What was written, as the target reads it.
 std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& config,
-                                  const ConfigDocument& document, ParallelPlan& as_read) {
+                                  const ConfigDocument& document, ExportedConfig& out) {
   GivenRun given;
   given.gpus = config.gpus;
   given.own_code = &config;
@@ -110,9 +110,17 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   Result<ConfigReading> read = read_rows(format, again, given);
   std::vector<Inexpressible> lost;
   if (!read) return {{plan_part<&ParallelPlan::layers_per_stage>, "", read.error().message()}};
-  as_read = read->config.plan;
+  out.as_read = read->config.plan;
+  const bool masks = read->config.packed_documents && !config.packed_documents;
+  if (masks) {
+    out.notes.push_back(fmt::format(
+        "attention stays within the documents of a sequence, always in {}; priced are whole "
+        "sequences",
+        format.title));
+  }
   for (const ConfigField& field : compared_fields(format, config)) {
     if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
+    if (masks && field == ConfigField{&RunConfig::packed_documents}) continue;
     const ConfigRow* row = row_of(format, field);
     if (row != nullptr && differing_case(*row, config) != nullptr) continue;
     const bool known = is_of_model(field) || read->knows(field);
@@ -137,7 +145,7 @@ void mark_unnamed_model(const ConfigRow& row, const RunConfig& config, const Con
 }
 
 /// What the framework asks for besides settings of the plan, which are written.
-void add_remarks(const RunConfig& config, ExportedConfig& out) {
+void add_remarks(const ConfigFormat& format, const RunConfig& config, ExportedConfig& out) {
   const Result<Framework> framework = find_framework(config.framework);
   const Result<PrecisionRecipe> precision = find_precision(config.precision);
   if (!framework || !precision) return;
@@ -147,7 +155,10 @@ void add_remarks(const RunConfig& config, ExportedConfig& out) {
     if (!line.empty() && out.environment.find(line) == std::string::npos) {
       out.environment += line + "\n";
     }
-    const bool setting = remark.text.starts_with("--") || remark.text.starts_with("parallelism.");
+    const bool useless =
+        !format.useless_remarks.empty() && remark.text.starts_with(format.useless_remarks);
+    const bool setting =
+        useless || remark.text.starts_with("--") || remark.text.starts_with("parallelism.");
     if (!setting) out.notes.push_back(fmt::format("{} {}", name_of(remark.kind), remark.text));
   }
 }
@@ -214,14 +225,14 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
     if (document.find(each.key) == nullptr) document.set(each.key, scalar(std::string(each.value)));
   }
   if (format.spell != nullptr) format.spell(config, document);
-  out.lost = losses(format, config, document, out.as_read);
+  out.lost = losses(format, config, document, out);
   for (const KeyNote& each : format.key_notes) {
     if (document.find(each.key) != nullptr) out.notes.emplace_back(each.note);
   }
   for (const ModelNote& each : format.model_notes) {
     if (each.architecture == config.model.architecture) out.notes.emplace_back(each.note);
   }
-  add_remarks(config, out);
+  add_remarks(format, config, out);
   for (const FillIn& fill : format.fill_in) {
     const bool bare =
         format.syntax == ConfigSyntax::arguments || format.syntax == ConfigSyntax::python;
@@ -241,7 +252,7 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
       continue;
     }
     comments.push_back(fmt::format("not expressed: {} {}, but {}", label_of(lost.field),
-                                   lost.wanted, lost.instead));
+                                   lost.wanted, lost.instead.empty() ? "none" : lost.instead));
   }
   out.comments = comments;
   if (format.syntax == ConfigSyntax::arguments) {

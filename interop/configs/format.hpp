@@ -154,6 +154,12 @@ struct ConfigFormat {
   std::vector<ModelNote> model_notes{};
   std::vector<UnreadPart> unread_parts{};
   std::vector<UnreadProgram> unread_programs{};
+  /// Options without a value that rows with functions of their own read; of others a case says so.
+  std::vector<std::string_view> switches{};
+  /// Adds to what is not priced: what depends on several settings, or on one that is absent.
+  void (*also_unpriced)(const ConfigReading& reading, std::vector<std::string>& out) = nullptr;
+  /// Beginning of the framework's remarks that are of no use to its users; "": of none.
+  std::string_view useless_remarks = "";
   /// Why a value gets lost that the framework itself could run; "": it has no option for it.
   std::string (*why_lost)(const ConfigField& field, const RunConfig& config) = nullptr;
 

@@ -9,13 +9,10 @@ namespace echelon {
 namespace {
 
 using P = ParallelPlan;
-using M = ModelSpec;
 
 /// FSDP's fields that neither of the two states.
 std::vector<ConfigRow> without_model_parallelism() {
   return {
-      fixed(&RunConfig::flash_attention, "true"),
-      fixed(&RunConfig::packed_documents, "false"),
       elsewhere(&RunConfig::adapters,
                 "get_peft_model of PEFT, whose r and target_modules these are"),
       fixed(plan_part<&P::pp>, "1"),
@@ -54,12 +51,18 @@ MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
   return read_choice(row, reading);
 }
 
-/// Without FSDP nothing is sharded.
+/// Without FSDP nothing is sharded; FSDP shards all unless the file says how much. Source:
+/// accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py:1836-1856.
 MaybeValue read_sharding(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* type = reading.find("distributed_type");
   const std::string launched = type == nullptr ? "" : type->value.first().text;
   if (!same_word(launched, "MULTI_GPU") && !same_word(launched, "NO")) {
-    return read_choice(row, reading);
+    const bool stated = reading.find("fsdp_config.fsdp_sharding_strategy") != nullptr ||
+                        reading.find("fsdp_config.fsdp_reshard_after_forward") != nullptr;
+    if (stated) return read_choice(row, reading);
+    return std::optional(assumed("3", says(reading, "fsdp_config.fsdp_version", "2")
+                                          ? "default of accelerate: fsdp_reshard_after_forward true"
+                                          : "default of accelerate: FULL_SHARD"));
   }
   return std::optional(ReadValue{"0", Origin::found, reading.place(*type)});
 }
@@ -173,6 +176,8 @@ ConfigFormat accelerate_format() {
           },
       .unpriced = {{"fsdp_config.fsdp_offload_params"}},
   };
+  add_rows(format, {fixed(&RunConfig::flash_attention, "true"),
+                    fixed(&RunConfig::packed_documents, "false")});
   add_rows(format, without_model_parallelism());
   add_rows(format, without_expert_rows());
   format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));
@@ -198,58 +203,6 @@ ConfigFormat llm_foundry_format() {
       .usage = "composer … scripts/train/train.py FILE",
       .rows =
           {
-              plain(&M::layers, {"model.n_layers"}),
-              plain(&M::hidden, {"model.d_model"}),
-              plain(&M::heads, {"model.n_heads"}),
-              computed(
-                  &M::kv_heads, {"model.attn_config.kv_n_heads"},
-                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                    if (c.model.kv_heads != c.model.heads) {
-                      out.set("model.attn_config.attn_type", scalar("grouped_query_attention"));
-                      write_number(out, row.keys[0], c.model.kv_heads);
-                    }
-                  },
-                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-                    if (const ConfigEntry* entry = reading.find(row.keys)) {
-                      return std::optional(
-                          ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
-                    }
-                    return std::optional(
-                        derived(reading.config.model.heads, "one for each attention head"));
-                  }),
-              computed(
-                  &M::ffn_hidden, {"model.expansion_ratio"},
-                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                    write_number(out, row.keys[0],
-                                 c.model.ffn_hidden / std::max(1, c.model.hidden));
-                  },
-                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-                    const Result<std::optional<int>> ratio = number_at(reading, row.keys[0]);
-                    if (!ratio) return ratio.error();
-                    return std::optional(
-                        derived(std::int64_t{reading.config.model.hidden} * ratio->value_or(4),
-                                "expansion_ratio x d_model"));
-                  }),
-              plain(&M::vocab, {"model.vocab_size"}),
-              computed(&M::max_positions, {"model.max_seq_len"}, write_context,
-                       [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-                         return found_or(reading, row.keys[0], "2048");
-                       }),
-              plain(&M::hidden_dropout, {"model.resid_pdrop"}, "0"),
-              plain(&M::attention_dropout, {"model.attn_config.attn_pdrop"}, "0"),
-              fixed(&M::normalization, "layer_norm"),
-              fixed(&M::activation, "gelu"),
-              fixed(&M::gated_mlp, "false"),
-              fixed(&M::tied_embeddings, "true"),
-              choice(&M::qkv_bias, {{"false", {{"model.no_bias", "true"}}}, {"true", {}}}),
-              choice(&M::attention_output_bias,
-                     {{"false", {{"model.no_bias", "true"}}}, {"true", {}}}),
-              choice(&M::mlp_bias, {{"false", {{"model.no_bias", "true"}}}, {"true", {}}}),
-              choice(&M::position, {{"alibi", {{"model.attn_config.alibi", "true"}}},
-                                    {"rope", {{"model.attn_config.rope", "true"}}},
-                                    {"learned", {}}}),
-              plain(&RotaryEmbedding::theta, {"model.attn_config.rope_theta"}, "10000"),
-              follows(&M::head_dim, head_dim_of_heads),
               choice(&RunConfig::framework, {{"llm-foundry",
                                               {{"model.name", "mpt_causal_lm", false, true},
                                                {"train_loader.name", "text", false, true}}},
@@ -278,8 +231,29 @@ ConfigFormat llm_foundry_format() {
                   {"optimizer.lr", "learning rate"},
                   {"scheduler.name", "schedule, for example cosine_with_warmup"},
                   {"scheduler.t_warmup", "length of the warm-up, for example 100ba"}},
-      .unpriced = {{"fsdp_config.activation_cpu_offload"}},
+      .unpriced = {{"fsdp_config.activation_cpu_offload"},
+                   {"fsdp_config.mixed_precision", "default"},
+                   {"model.fc_type", "torch"},
+                   {"model.fc_type.name", "torch"},
+                   {"model.attn_config.kv_dim"},
+                   {"model.attn_config.rope_hf_config.type", "no_scaling"},
+                   {"model.attn_config.clip_qkv"},
+                   {"model.attn_config.attn_logit_softcapping"},
+                   {"model.final_logit_softcapping"},
+                   {"model.logit_scale"}},
+      .key_notes = {{"model.attn_config.attn_uses_sequence_id",
+                     "requires train_loader.dataset.eos_token_id, which ends documents"}},
+      .unread_parts = {{"model.ffn_config.moe_num_experts", "experts"},
+                       {"model.block_overrides", "layers of several kinds"}},
   };
+  add_rows(format, llm_foundry_model_rows());
+  add_rows(
+      format,
+      {choice(&RunConfig::flash_attention, {{"false", {{"model.attn_config.attn_impl", "torch"}}},
+                                            {"true", {}},
+                                            {"true", {{"model.attn_config.attn_impl", "*"}}}}),
+       choice(&RunConfig::packed_documents,
+              {{"true", {{"model.attn_config.attn_uses_sequence_id", "true"}}}, {"false", {}}})});
   add_rows(format, without_model_parallelism());
   add_rows(format, without_expert_rows());
   format.rows.push_back(fixed(plan_part<&P::sequence_parallel>, "false"));

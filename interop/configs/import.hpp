@@ -59,6 +59,13 @@ struct ImportedConfig {
 /// The value of the case whose settings the document has; of a row without them nothing.
 [[nodiscard]] MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading);
 
+/// Words that commands print and that may be options, not values of the option before them, which
+/// gets back what it had.
+[[nodiscard]] std::vector<OpenWord> open_arguments(const ConfigFormat& format,
+                                                   ConfigDocument& document);
+/// Settings that such a word may state are asked for: all that the file does not state itself.
+void leave_open(const OpenWord& word, ConfigReading& reading);
+
 /// The rows of `format` applied to a document.
 [[nodiscard]] Result<ConfigReading> read_rows(const ConfigFormat& format,
                                               const ConfigDocument& document,

@@ -8,6 +8,7 @@
 #include "core/model/model_io.hpp"
 #include "interop/configs/export.hpp"
 #include "interop/configs/import.hpp"
+#include "interop/configs/rows.hpp"
 
 namespace echelon {
 
@@ -243,6 +244,8 @@ std::vector<std::string> unpriced_in(const ConfigReading& reading) {
     if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
     out.push_back(fmt::format("{} = {}", reading.place(*entry), printable(text)));
   }
+  add_unused_bucket(reading, out);
+  if (reading.format.also_unpriced != nullptr) reading.format.also_unpriced(reading, out);
   return out;
 }
 
@@ -353,6 +356,9 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
     all.name += (all.name.empty() ? "" : ", ") + document->name;
     if (!document->program.empty()) all.program = document->program;
     for (ConfigEntry& entry : document->entries) entry.file = document->name;
+    for (OpenWord& word : document->open_words) word.file = document->name;
+    all.open_words.insert(all.open_words.end(), document->open_words.begin(),
+                          document->open_words.end());
     all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
   }
   if (format == nullptr) return input_error("plan import", "no file", "a configuration");
@@ -363,8 +369,10 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
                        fmt::format("a script of {}, which trains a decoder", format->program));
   }
   if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
+  const std::vector<OpenWord> open = open_arguments(*format, all);
   Result<ConfigReading> reading = read_rows(*format, all, given);
   if (!reading) return reading.error();
+  if (!open.empty()) leave_open(open.front(), *reading);
   complete_model(*reading);
   if (!given.model) ask_for_unread_parts(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();

@@ -255,6 +255,15 @@ ConfigRow other_arithmetic_row() {
       });
 }
 
+/// Latent attention has widths of its own; without the option validate_args demands heads that
+/// divide the hidden size, also of latent attention. Source: Megatron-LM core_v0.16.1,
+/// megatron/training/arguments.py:813; core_v0.19.0, :1291; d98e8a64, :1331.
+void write_kv_channels(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ModelSpec& model = config.model;
+  const bool divides = model.heads > 0 && model.hidden % model.heads == 0;
+  if (!model.latent() || !divides) write_number(out, row.keys[0], model.head_dim);
+}
+
 }  // namespace
 
 std::vector<ConfigRow> megatron_model_rows() {
@@ -327,12 +336,7 @@ std::vector<ConfigRow> megatron_model_rows() {
       latent_row<&L::qk_nope_head_dim, 128>("qk-head-dim"),
       latent_row<&L::qk_rope_head_dim, 64>("qk-pos-emb-head-dim"),
       latent_row<&L::v_head_dim, 128>("v-head-dim"),
-      computed(
-          &M::head_dim, {"kv-channels"},
-          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-            if (!c.model.latent()) write_number(out, row.keys[0], c.model.head_dim);
-          },
-          head_dim_of_heads),
+      computed(&M::head_dim, {"kv-channels"}, write_kv_channels, head_dim_of_heads),
       megatron_qk_norm_row(),
   };
   rows.insert(rows.end(), others.begin(), others.end());

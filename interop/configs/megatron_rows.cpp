@@ -8,6 +8,7 @@
 
 #include "core/base/expects.hpp"
 #include "core/base/text.hpp"
+#include "core/framework/framework.hpp"
 #include "core/framework/stage_layers.hpp"
 #include "core/plan/job.hpp"
 #include "interop/configs/rows.hpp"
@@ -257,9 +258,26 @@ void write_bucket(const ConfigRow& row, const RunConfig& config, ConfigDocument&
                std::llround(config.plan.bucket->in(kByte) / recipe->reduced_gradient));
 }
 
+std::string why_bucket_is_unused(const ConfigReading& reading) {
+  const Result<Framework> framework = find_framework(reading.config.framework);
+  return framework ? why_no_buckets(*framework, reading.config.plan) : "";
+}
+
+void add_unused_bucket(const ConfigReading& reading, std::vector<std::string>& out) {
+  const ConfigRow* row = row_of(reading.format, plan_part<&P::bucket>);
+  const ConfigEntry* entry = row == nullptr ? nullptr : reading.find(row->keys);
+  const bool reduced = std::int64_t{reading.config.plan.dp} * reading.config.plan.cp > 1;
+  const std::string unused = why_bucket_is_unused(reading);
+  if (entry == nullptr || !reduced || unused.empty()) return;
+  out.push_back(fmt::format("{} = {}: a plan has no bucket size with {}", reading.place(*entry),
+                            printable(entry->value.joined()), unused));
+}
+
 MaybeValue read_bucket(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
   const Result<PrecisionRecipe> recipe = find_precision(reading.config.precision);
+  const std::string unused = why_bucket_is_unused(reading);
+  if (!unused.empty()) return std::optional(derived("", unused));
   if (entry == nullptr || !recipe || entry->value.first().text == "auto") {
     return std::optional(ReadValue{"", Origin::assumed, "the framework's own bucket size"});
   }

@@ -38,10 +38,22 @@ MaybeValue read_megabytes(const ConfigRow& row, const ConfigReading& reading) {
   constexpr int kUsual = 25;
   const Result<std::optional<int>> megabytes = number_at(reading, row.keys[0]);
   if (!megabytes) return megabytes.error();
+  const std::string unused = why_bucket_is_unused(reading);
+  if (!unused.empty()) return std::optional(derived("", unused));
   if (megabytes->value_or(kUsual) == kUsual) {
     return std::optional(derived("", "25 MiB, the framework's own bucket size"));
   }
   return std::optional(derived(std::llround(**megabytes * kMebibyte), "ddp_bucket_cap_mb x 1 MiB"));
+}
+
+/// The interval of layers without rotary positions, which a model here does not state. Source:
+/// nanotron 2411b022, src/nanotron/config/models_config.py:150 and models/qwen.py:272.
+std::string why_nanotron_loses(const ConfigField& field, const RunConfig& config) {
+  const bool other = field == ConfigField{&ModelConstants::other_arithmetic};
+  const bool unrotated = text_of(field, config).find("without rotary") != std::string::npos;
+  if (!other || !unrotated) return {};
+  return "layers without rotary positions: Qwen2Config has them, every so many layers "
+         "(no_rope_layer), which the model's description does not state";
 }
 
 /// One rank has nothing to scatter: nanotron's own example with experts asks for it with tp 1.
@@ -170,6 +182,7 @@ ConfigFormat nanotron_format() {
                        {"model.model_config.moe_num_experts", "experts"},
                        {"model.model_config.sliding_window_size", "windowed attention"},
                        {"model.model_config.no_rope_layer", "layers without rotary positions"}},
+      .why_lost = why_nanotron_loses,
   };
   add_rows(format, without_expert_rows());
   return format;

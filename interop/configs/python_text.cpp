@@ -14,6 +14,7 @@ namespace echelon {
 namespace {
 
 constexpr std::string_view kImport = "import";
+constexpr std::string_view kRegistry = "model_registry";  // in the module above the recipes'
 constexpr std::string_view kPolicies = "torchtitan.distributed.activation_checkpoint";
 
 bool in_python_path(char c) {
@@ -223,7 +224,7 @@ Result<ConfigDocument> read_python(std::string_view text, std::string_view where
 }
 
 std::string write_python(const ConfigDocument& document) {
-  std::string imports, body, function;
+  std::string imports, body, function, models;
   for (const ConfigEntry& entry : document.entries) {
     const std::string text = python_literal(entry.value);
     if (entry.key == kImport) {
@@ -231,12 +232,16 @@ std::string write_python(const ConfigDocument& document) {
       function = text.substr(dot == std::string::npos ? 0 : dot + 1);
       if (dot != std::string::npos) {
         imports += fmt::format("from {} import {}\n", text.substr(0, dot), function);
+        models = text.substr(0, text.rfind('.', dot - 1));
       }
       continue;
     }
     const std::size_t policy = text.find(".Config()");
     if (policy != std::string::npos) {
       imports += fmt::format("from {} import {}\n", kPolicies, text.substr(0, policy));
+    }
+    if (text.starts_with(kRegistry)) {
+      imports += fmt::format("from {} import {}\n", models, kRegistry);
     }
     body += fmt::format("    config.{} = {}\n", entry.key, text);
   }

@@ -161,14 +161,16 @@ MaybeValue overlap_of_interleaving(const ConfigRow&, const ConfigReading& readin
 
 MaybeValue head_dim_of_heads(const ConfigRow& row, const ConfigReading& reading) {
   const ModelSpec& model = reading.config.model;
+  // Latent attention does not read the option, which Megatron-LM asks for even so where the heads
+  // do not divide the hidden size.
+  if (model.latent()) {
+    return std::optional(
+        derived(model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim, "latent attention"));
+  }
   if (const ConfigEntry* entry = reading.find(row.keys)) {
     const Result<int> width = number_of(reading, *entry);
     if (!width) return width.error();
     return std::optional(ReadValue{std::to_string(*width), Origin::found, reading.place(*entry)});
-  }
-  if (model.latent()) {
-    return std::optional(
-        derived(model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim, "latent attention"));
   }
   if (model.heads <= 0) return std::optional<ReadValue>{};
   return std::optional(derived(model.hidden / model.heads, "hidden size / attention heads"));

@@ -48,6 +48,9 @@ void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument&
 void write_launcher(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_launcher(const ConfigRow&, const ConfigReading&);
 
+/// The precision, by Megatron-LM's options, and what they say that it does not have.
+[[nodiscard]] ConfigRow megatron_precision_row();
+void add_what_fp8_leaves_open(const ConfigReading& reading, std::vector<std::string>& out);
 /// The model, by Megatron-LM's options; after the first, the parts of its attention.
 [[nodiscard]] std::vector<ConfigRow> megatron_model_rows();
 [[nodiscard]] std::vector<ConfigRow> megatron_attention_rows();
@@ -100,11 +103,19 @@ void write_instances(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// Key: bucket size in gradients.
 void write_bucket(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_bucket(const ConfigRow&, const ConfigReading&);
+/// Why the plan has no size of a bucket, whatever the file says; "" where it has one. Frameworks
+/// have the setting in such plans too: DeepSpeed edaa7221, runtime/zero/stage3.py:1533.
+[[nodiscard]] std::string why_bucket_is_unused(const ConfigReading& reading);
+/// The size of buckets in which a plan without a setting for it reduces.
+void add_unused_bucket(const ConfigReading& reading, std::vector<std::string>& out);
 /// Key: sequences per step; without it microbatch x dp.
 [[nodiscard]] MaybeValue read_global_batch(const ConfigRow&, const ConfigReading&);
 /// Keys: sequences of one microbatch … gradient accumulation: global batch = mbs·accumulation·dp.
 void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_accumulation(const ConfigRow&, const ConfigReading&);
+
+/// LLM Foundry's model.
+[[nodiscard]] std::vector<ConfigRow> llm_foundry_model_rows();
 
 // torchtitan's rows, of its TOML files and of its Python recipes.
 
@@ -117,6 +128,9 @@ void write_titan_recipe_modules(const ConfigRow&, const RunConfig&, ConfigDocume
 [[nodiscard]] std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&,
                                                                              const RunConfig&,
                                                                              ConfigDocument&));
+/// Adds what the function that a recipe imports sets itself, where the recipe does not. A function
+/// that is not known is an entry of its own.
+void add_registry_settings(ConfigDocument& document);
 /// What follows recomputation; `async_tp`: the key of asynchronous tensor parallelism.
 [[nodiscard]] std::vector<ConfigRow> titan_end_rows(std::string_view async_tp);
 
@@ -140,6 +154,8 @@ struct ExpertKeys {
   std::vector<ConfigSetting> any_graph{};  ///< that all graphs do
   std::string_view offload = "fine-grained-activation-offloading";
   std::string_view offload_modules = "offload-modules";
+  /// Messages to the host that wait at once, which a graph of a whole step has to limit.
+  std::string_view offloads_in_flight = "fine-grained-offloading-max-inflight-offloads";
 };
 [[nodiscard]] std::vector<ConfigRow> expert_rows(const ExpertKeys& keys);
 /// Of formats that have none of these: what their software always does.

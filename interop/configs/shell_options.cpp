@@ -50,10 +50,27 @@ std::string option_key(std::string text) {
   return key;
 }
 
+bool is_program(const ShellWord& word) { return word.text.ends_with(".py"); }
+
+/// All of it is the output of a command, which may be several words, or none.
+bool is_open(const ShellWord& word) {
+  return word.text.empty() && !word.quoted && word.unresolved == kCommandOutput;
+}
+
 void add_options(const Words& words, const std::string& prefix, ConfigDocument& document) {
   ConfigEntry* open = nullptr;  // the option whose values follow
+  bool begun = false;           // the program's own arguments
+  const bool names_program = std::ranges::any_of(words, is_program);
   for (const ShellWord& word : words) {
     const std::size_t sign = override_sign(word.text);
+    if (is_open(word) && begun) {
+      const bool is_value = open != nullptr && !open->value.is_list && open->value.text == "true";
+      document.open_words.push_back({word.line, open == nullptr ? "" : open->key, is_value});
+      if (is_value) open->value = value_of(word);
+      continue;
+    }
+    const bool an_option = is_option(word) || sign != std::string::npos;
+    begun = begun || is_program(word) || (!names_program && an_option);
     if (is_option(word)) {
       const std::size_t equals = word.text.find('=');
       ConfigEntry entry{prefix + option_key(word.text.substr(0, equals)), scalar("true"),
@@ -119,8 +136,7 @@ Result<ConfigDocument> read_script(std::string_view text, std::string_view where
                        "the script that starts the training, or its arguments");
   }
   add_options(*most, "", document);
-  const auto program =
-      std::ranges::find_if(*most, [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  const auto program = std::ranges::find_if(*most, is_program);
   if (program != most->end()) {
     document.program = program->text.substr(program->text.rfind('/') + 1);
   }

@@ -381,12 +381,12 @@ class ShellParser {
     if (take() == '`') {
       while (at_ < text_.size() && peek() != '`') take();
       if (at_ < text_.size()) take();
-      return {{{}, line, "a command's output"}};
+      return {{{}, line, std::string(kCommandOutput)}};
     }
     if (peek() == '(' && peek(1) == '(') return arithmetic();
     if (peek() == '(') {
       skip_parentheses();
-      return {{{}, line, "a command's output"}};
+      return {{{}, line, std::string(kCommandOutput)}};
     }
     if (peek() == '{') return braces();
     if (!starts_name(peek())) {

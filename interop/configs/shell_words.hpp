@@ -9,6 +9,9 @@
 
 namespace echelon {
 
+/// What stands for a variable in ShellWord::unresolved where a command's output does.
+inline constexpr std::string_view kCommandOutput = "a command's output";
+
 struct ShellWord {
   std::string text;
   int line = 1;

@@ -1,5 +1,9 @@
 // torchtitan's last release with TOML files.
+#include <fmt/format.h>
+
 #include "core/base/saturated_product.hpp"
+#include "core/framework/model_features.hpp"
+#include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -66,6 +70,107 @@ MaybeValue read_rotation(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(derived("p2p", "allgather of keys and values, priced as alltoall"));
 }
 
+/// What this release lacks of a degree above 1 of such a model, and later ones have. Source:
+/// torchtitan v0.2.2, torchtitan/models/__init__.py; pipelining_fn in models/qwen3/__init__.py:199
+/// and models/gpt_oss/__init__.py:85; models/gpt_oss/model/args.py:89;
+/// models/deepseek_v3/model/args.py:104.
+std::string_view lacking(const ConfigField& degree, const ModelSpec& m) {
+  if (has_delta_nets(m)) return "gated delta nets";
+  if (has_gated_shared_experts(m)) return "shared experts with a gate";
+  if (degree == plan_part<&P::pp> && (m.attention_sinks || m.qk_norm)) {
+    return "a pipeline of GPT-OSS or Qwen3";
+  }
+  if (degree != plan_part<&P::cp>) return "";
+  if (has_windows(m)) return "context parallelism of windows";
+  return m.latent() ? "context parallelism of DeepSeek-V3" : "";
+}
+
+void write_runnable(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const bool runs = lacking(row.field, config.model).empty();
+  out.set(row.keys[0], scalar(runs ? text_of(row.field, config) : "1"));
+}
+
+/// Of its own models; those of transformers are another backend's.
+MaybeValue read_runnable(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> degree = number_at(reading, row.keys[0]);
+  if (!degree) return degree.error();
+  if (!*degree) return std::optional(assumed("1", "default of torchtitan"));
+  const ConfigEntry& entry = *reading.find(row.keys[0]);
+  const bool own = says(reading, "model.name", "qwen3") || says(reading, "model.name", "gpt_oss") ||
+                   says(reading, "model.name", "deepseek_v3");
+  const std::string_view lacks = own ? lacking(row.field, reading.config.model) : "";
+  if (**degree > 1 && !lacks.empty()) {
+    return input_error(reading.place(entry),
+                       fmt::format("{} of {}", **degree, reading.find("model.name")->value.text),
+                       fmt::format("1: torchtitan v0.2.2 has no {}",
+                                   lacks.substr(lacks.starts_with("a ") ? 2 : 0)));
+  }
+  return std::optional(ReadValue{entry.value.text, Origin::found, reading.place(entry)});
+}
+
+/// For a degree that the release cannot run, and for what follows from it.
+std::string why_release_loses(const ConfigField& field, const RunConfig& config) {
+  const P& plan = config.plan;
+  const auto lacks = [&](const ConfigField& degree, int value) {
+    return value > 1 ? lacking(degree, config.model) : std::string_view();
+  };
+  std::string_view what = lacks(plan_part<&P::pp>, plan.pp);
+  if (what.empty()) what = lacks(plan_part<&P::cp>, plan.cp);
+  if (what.empty()) what = lacks(plan_part<&P::tp>, plan.tp);
+  if (what.empty()) what = lacks(plan_part<&P::ep>, plan.ep);
+  const bool follows_from_it =
+      field == plan_part<&P::tp> || field == plan_part<&P::cp> || field == plan_part<&P::pp> ||
+      field == plan_part<&P::ep> || field == plan_part<&P::dp> || field == plan_part<&P::vpp> ||
+      field == plan_part<&P::schedule> || field == plan_part<&P::layers_per_stage> ||
+      field == plan_part<&P::shard_group> || field == plan_part<&P::recompute_layers> ||
+      field == plan_part<&P::microbatch_group> || field == plan_part<&P::microbatch> ||
+      field == plan_part<&P::overlap_pp> || field == plan_part<&P::etp> ||
+      field == plan_part<&P::sequence_parallel> || field == ConfigField{&RunConfig::global_batch};
+  if (what.empty() || !follows_from_it) return {};
+  return fmt::format(
+      "{}, which releases with TOML files do not have; later ones (format "
+      "torchtitan-recipe) do",
+      what);
+}
+
+std::vector<ConfigRow> runnable_degree_rows() {
+  std::vector<ConfigRow> rows = titan_degree_rows();
+  for (ConfigRow& row : rows) {
+    row.write = write_runnable;
+    row.read = read_runnable;
+  }
+  return rows;
+}
+
+/// Attention of its DeepSeek-V3 stays within documents; that of its other models does not. Source:
+/// torchtitan v0.2.2, torchtitan/models/deepseek_v3/__init__.py:154, attn_mask_type.
+MaybeValue read_documents(const ConfigRow&, const ConfigReading& reading) {
+  const bool masks = says(reading, "model.name", "deepseek_v3");
+  return std::optional(masks ? derived("true", "attn_mask_type block_causal of deepseek_v3")
+                             : derived("false", "attn_mask_type causal"));
+}
+
+MaybeValue read_titan_recompute(const ConfigRow& row, const ConfigReading& reading) {
+  if (reading.find("activation_checkpoint.mode") != nullptr) return read_choice(row, reading);
+  return std::optional(assumed("selective", "default of torchtitan"));
+}
+
+/// Selective recomputation is of every 2nd layer unless the file says "op". Source: torchtitan
+/// v0.2.2, torchtitan/config/job_config.py:652-655.
+void add_every_second(const ConfigReading& reading, std::vector<std::string>& out) {
+  constexpr std::string_view kMode = "activation_checkpoint.mode";
+  const ConfigEntry* option = reading.find("activation_checkpoint.selective_ac_option");
+  const bool selective = reading.find(kMode) == nullptr || says(reading, kMode, "selective");
+  if (!selective || (option != nullptr && option->value.text == "op")) return;
+  const std::string every = option == nullptr ? "2" : option->value.text;
+  out.push_back(fmt::format(
+      "{}, which recomputes one of every {} layers fully: priced is recomputation per operator "
+      "(\"op\")",
+      option == nullptr ? "activation_checkpoint.selective_ac_option is \"2\" by default"
+                        : reading.place(*option) + " = " + every,
+      every));
+}
+
 }  // namespace
 
 ConfigFormat torchtitan_format() {
@@ -108,7 +213,7 @@ ConfigFormat torchtitan_format() {
                       {"bf16:fsdp-fp32-shards", {}},
                       {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
               fixed(&RunConfig::flash_attention, "true"),
-              fixed(&RunConfig::packed_documents, "false"),
+              follows(&RunConfig::packed_documents, read_documents),
               fixed(&RunConfig::adapters, "none"),
           },
       .fill_in = {{"model.hf_assets_path", "path of the tokenizer"},
@@ -119,8 +224,11 @@ ConfigFormat torchtitan_format() {
                    {"training.dtype", "float32"},
                    {"model.converters"},
                    {"compile.enable", "", "compiled models"}},
+      .also_unpriced = add_every_second,
+      .useless_remarks = "torchtitan of ",
+      .why_lost = why_release_loses,
   };
-  add_rows(format, titan_degree_rows());
+  add_rows(format, runnable_degree_rows());
   add_rows(
       format,
       {
@@ -139,16 +247,15 @@ ConfigFormat torchtitan_format() {
               read_titan_batch),
       });
   add_rows(format, titan_layout_rows(write_titan_modules));
-  add_rows(format, {
-                       choice(plan_part<&P::recompute>,
-                              {{"none", {{"activation_checkpoint.mode", "none", true}}},
-                               {"full", {{"activation_checkpoint.mode", "full", true}}},
-                               {"selective",
-                                {{"activation_checkpoint.mode", "selective", true},
-                                 {"activation_checkpoint.selective_ac_option", "op", true}}},
-                               {"selective", {{"activation_checkpoint.mode", "selective"}}},
-                               {"selective", {}}}),
-                   });
+  ConfigRow recompute = choice(plan_part<&P::recompute>,
+                               {{"none", {{"activation_checkpoint.mode", "none", true}}},
+                                {"full", {{"activation_checkpoint.mode", "full", true}}},
+                                {"selective",
+                                 {{"activation_checkpoint.mode", "selective", true},
+                                  {"activation_checkpoint.selective_ac_option", "op", true}}},
+                                {"selective", {{"activation_checkpoint.mode", "selective"}}}});
+  recompute.read = read_titan_recompute;
+  format.rows.push_back(std::move(recompute));
   add_rows(format, titan_end_rows("parallelism.enable_async_tensor_parallel"));
   add_rows(format, without_expert_rows(computed(plan_part<&P::dispatcher>,
                                                 {"parallelism.expert_parallel_comm_backend"},

@@ -1,4 +1,6 @@
 // torchtitan since its configurations are Python: a function that changes one of its registry's.
+#include <fmt/format.h>
+
 #include "core/base/parse_quantity.hpp"
 #include "core/base/saturated_product.hpp"
 #include "interop/configs/rows.hpp"
@@ -71,6 +73,38 @@ MaybeValue etp_of_ep(const ConfigRow&, const ConfigReading& reading) {
   return std::optional(derived(whole ? 1 : reading.config.plan.tp, "the expert degree"));
 }
 
+/// CUDA graphs are on unless they are switched off, and then pipelines are refused, and experts on
+/// several ranks but for two dispatchers. Source: torchtitan b5bcd76c, torchtitan/trainer.py:168,
+/// _validate_cuda_graphs.
+ConfigRow without_cuda_graphs() {
+  return choice(plan_part<&P::cuda_graphs>,
+                {{"none", {{"training.disable_cuda_graphs", "true", false, true}}}, {"none", {}}});
+}
+
+/// Source: torchtitan b5bcd76c, torchtitan/models/common/decoder.py:342, get_attention_masks.
+MaybeValue read_recipe_documents(const ConfigRow&, const ConfigReading&) {
+  return std::optional(derived("true", "FlexAttention and varlen attention mask by documents"));
+}
+
+/// GPT-OSS runs varlen attention, which is refused with context parallelism. Source: torchtitan
+/// b5bcd76c, torchtitan/models/gpt_oss/__init__.py:73, torchtitan/models/common/decoder.py:176.
+void choose_attention(const RunConfig& config, ConfigDocument& out) {
+  const bool large = config.model_name == "gpt-oss-120b";
+  if (config.plan.cp == 1 || (!large && config.model_name != "gpt-oss-20b")) return;
+  out.set("model_spec", scalar(fmt::format("model_registry(\"{}\", attn_backend=\"flex\")",
+                                           large ? "120b" : "20b")));
+}
+
+/// The components that torch.compile compiles; their order means nothing.
+void add_uncompiled(const ConfigReading& reading, std::vector<std::string>& out) {
+  const ConfigEntry* components = reading.find("compile.components");
+  if (components == nullptr || !says(reading, "compile.enable", "true")) return;
+  const std::string names = components->value.joined();
+  if (names.find("model") != std::string::npos && names.find("loss") != std::string::npos) return;
+  out.push_back(fmt::format("{} = {}: priced are a compiled model and a compiled loss",
+                            reading.place(*components), names));
+}
+
 /// A function of a registry. Source: torchtitan b5bcd76c, torchtitan/models/*/config_registry.py.
 ConfigCase registered(std::string_view model, std::string_view function) {
   return {model, {{"import", function}}};
@@ -79,13 +113,19 @@ ConfigCase registered(std::string_view model, std::string_view function) {
 std::vector<ConfigRow> recipe_job_rows() {
   return {
       choice(&RunConfig::framework,
-             {{"torchtitan", {{"compile.enable", "true", false, true}}}, {"torchtitan", {}}}),
+             {{"torchtitan",
+               {{"compile.enable", "true", false, true},
+                {"compile.components", "[\"model\", \"loss\"]", false, true}}},
+              {"torchtitan", {}}}),
       choice(&RunConfig::model_name,
              {registered("llama3-8b", "torchtitan.models.llama3.config_registry.llama3_8b"),
               registered("llama3.1-8b", "torchtitan.models.llama3.config_registry.llama3_8b"),
               registered("llama3-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
               registered("llama3.1-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
-              registered("llama3.1-405b", "torchtitan.models.llama3.config_registry.llama3_405b"),
+              // The function's own model has linear layers in fp8.
+              {"llama3.1-405b",
+               {{"import", "torchtitan.models.llama3.config_registry.llama3_405b"},
+                {"model_spec", "model_registry(\"405B\")", false, true}}},
               registered("gpt-oss-20b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_20b"),
               registered("gpt-oss-120b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_120b"),
               registered("deepseek-v3",
@@ -102,7 +142,7 @@ std::vector<ConfigRow> recipe_job_rows() {
               {"bf16:fsdp-fp32-shards", {}},
               {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
       fixed(&RunConfig::flash_attention, "true"),
-      fixed(&RunConfig::packed_documents, "false"),
+      follows(&RunConfig::packed_documents, read_recipe_documents),
       fixed(&RunConfig::adapters, "none"),
   };
 }
@@ -138,7 +178,17 @@ ConfigFormat torchtitan_recipe_format() {
           "learning rate and optimizer are those of the imported function",
       .fill_in = {{"hf_assets_path", "path of the tokenizer"},
                   {"training.steps", "number of steps"}},
-      .unpriced = {{"training.enable_cpu_offload"}, {"training.dtype", "float32"}},
+      .unpriced = {{"training.enable_cpu_offload"},
+                   {"training.dtype", "float32"},
+                   {"model_converters"},
+                   {"unknown_function"},
+                   {"training.disable_cuda_graphs", "", "runs without CUDA graphs"},
+                   {"compile.enable", "", "compiled models"}},
+      .resets = {{"compile.enable_async_tensor_parallel", "false"}},
+      .unread_parts = {{"model_spec", "models of its own"}},
+      .also_unpriced = add_uncompiled,
+      .spell = choose_attention,
+      .unspell = add_registry_settings,
   };
   add_rows(format, recipe_job_rows());
   add_rows(format, titan_degree_rows());
@@ -152,7 +202,12 @@ ConfigFormat torchtitan_recipe_format() {
                                {"selective", {}}}),
                    });
   add_rows(format, titan_end_rows("compile.enable_async_tensor_parallel"));
-  add_rows(format, without_expert_rows());
+  std::vector<ConfigRow> experts = without_expert_rows();
+  std::erase_if(experts, [](const ConfigRow& row) {
+    return row.field == ConfigField{plan_part<&P::cuda_graphs>};
+  });
+  add_rows(format, std::move(experts));
+  format.rows.push_back(without_cuda_graphs());
   return format;
 }
 

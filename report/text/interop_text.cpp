@@ -73,7 +73,7 @@ std::string reason_of(const Inexpressible& lost, const ConfigFormat& format) {
                        printable(lost.instead), lost.nearest);
   }
   return fmt::format("{} {}: {} would run {}", label_of(lost.field), printable(lost.wanted),
-                     format.title, printable(lost.instead));
+                     format.title, lost.instead.empty() ? "without" : printable(lost.instead));
 }
 
 std::string inexpressible_text(const ConfigFormat& format,

@@ -74,7 +74,8 @@ FILLED = {"data-path": "data", "tokenizer-type": "NullTokenizer", "tokenizer-mod
 # How a release refuses what a later one takes.
 OF_NEWER = ["invalid choice", "Muon optimizer does not support", "--hybrid-layer-pattern",
             "--moe-pad-experts-for-cuda-graph-inference",
-            "unrecognized arguments: --dsa-kernel-backend"]
+            "unrecognized arguments: --dsa-kernel-backend",
+            "unrecognized arguments: --fine-grained-offloading-max-inflight-offloads"]
 NEEDS = ("# needs Megatron-LM core", "# requires Megatron-LM core")
 TRANSFORMER_ENGINE = "2.9.0"  # needs a GPU to be built; the checks ask for its version only
 

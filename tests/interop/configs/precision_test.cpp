@@ -220,24 +220,52 @@ TEST_CASE("an export to Megatron-LM has the options that a plan of its precision
   CHECK(checked > 40);
 }
 
-TEST_CASE("an fp8 recipe that no precision has is not priced in silence") {
-  const auto read = [](const char* recipe) {
-    const Result<ImportedConfig> run =
-        import_config({{"train.sh",
-                        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 "
-                        "--fp8-format hybrid --fp8-recipe " +
-                            std::string(recipe) + "\n"}},
-                      GivenRun{});
-    REQUIRE(run);
-    CHECK(run->config.precision == "fp8:adam-fp32-master");
-    return run->unpriced;
-  };
-  CHECK(read("delayed").empty());
-  const std::vector<std::string> other = read("tensorwise");
-  REQUIRE(other.size() == 1);
+/// The precision that is read from options of Megatron-LM, and what is not priced of them.
+std::pair<std::string, std::vector<std::string>> read_fp8(const std::string& options) {
+  const Result<ImportedConfig> run = import_config(
+      {{"train.sh",
+        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 --fp8-format hybrid " +
+            options + "\n"}},
+      GivenRun{});
+  REQUIRE(run);
+  return {run->config.precision, run->unpriced};
+}
+
+TEST_CASE("an fp8 recipe is read as a precision of its scaling, whose other states are named") {
+  CHECK(read_fp8("--fp8-recipe delayed") ==
+        std::pair(std::string("fp8:adam-fp32-master"), std::vector<std::string>{}));
+  const auto [tensorwise, states] = read_fp8("--fp8-recipe tensorwise");
+  CHECK(tensorwise == "fp8:bf16-gradients");
+  REQUIRE(states.size() == 1);
+  CHECK(states.front().starts_with("train.sh line 1: --fp8-recipe = tensorwise with other states"));
+  CHECK(states.front().find("gradients of 2 instead of 4") != std::string::npos);
+  CHECK(states.front().find("weights of layers in fp8 alone") != std::string::npos);
+  for (const char* options : {"", " --fp8-param-gather", " --use-distributed-optimizer",
+                              " --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+                              " --fp8-param-gather --grad-reduce-in-bf16"}) {
+    for (const char* recipe : {"tensorwise", "blockwise", "mxfp8"}) {
+      CAPTURE(recipe, options);
+      const auto [name, other] =
+          read_fp8("--fp8-recipe " + std::string(recipe) + std::string(options));
+      CHECK(name_of(find_precision(name)->scaling) == recipe);
+    }
+  }
+  CHECK(read_fp8("--fp8-recipe blockwise --grad-reduce-in-bf16").second.empty());
   CHECK(
-      other.front() ==
-      "train.sh line 1: --fp8-recipe = tensorwise, but delayed, of precision fp8:adam-fp32-master");
+      read_fp8("--fp8-recipe tensorwise --grad-reduce-in-bf16 --fp8-param-gather").second.empty());
+}
+
+TEST_CASE("first and last layers in bf16 are named where they are on") {
+  const auto named = [](const std::string& options) {
+    return read_fp8("--fp8-recipe delayed " + options).second;
+  };
+  const std::vector<std::string> both =
+      named("--first-last-layers-bf16 --num-layers-at-end-in-bf16 2");
+  REQUIRE(both.size() == 1);
+  CHECK(both.front() ==
+        "train.sh line 1: --first-last-layers-bf16: --num-layers-at-start-in-bf16 1 and "
+        "--num-layers-at-end-in-bf16 2; priced are all layers in fp8");
+  CHECK(named("--num-layers-at-start-in-bf16 1").empty());
 }
 
 }  // namespace

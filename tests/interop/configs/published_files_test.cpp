@@ -224,7 +224,9 @@ TEST_CASE("what torchtitan runs otherwise than priced is listed") {
   CHECK_FALSE(holds(unpriced("[training]\ndtype = \"float32\"\n"), "training.dtype"));
   CHECK(holds(unpriced(""), "compile.enable is not set: priced are compiled models"));
   CHECK(holds(unpriced("[compile]\nenable = false\n"), "priced are compiled models"));
-  CHECK(unpriced("[compile]\nenable = true\n").empty());
+  constexpr const char* kPerOperator =
+      "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n";
+  CHECK(unpriced(std::string(kPerOperator) + "[compile]\nenable = true\n").empty());
 }
 
 TEST_CASE("a flavor that is not known names those of its model, and --model takes its place") {

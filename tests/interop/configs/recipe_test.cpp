@@ -1,6 +1,9 @@
 // torchtitan's recipes in Python: parsed, never executed.
+#include <algorithm>
 #include <string>
 
+#include "core/model/model_io.hpp"
+#include "interop/configs/export.hpp"
 #include "interop/configs/import.hpp"
 #include "tests/support/catch.hpp"
 
@@ -87,6 +90,141 @@ TEST_CASE("malformed recipes are refused with their line") {
   text = kRecipe;
   text.replace(text.find("128*8192"), 8, "1000");
   CHECK(recipe_error(text).find("a multiple of the 8192 tokens") != std::string::npos);
+}
+
+// What the function that a recipe imports sets itself. Source: torchtitan b5bcd76c,
+// torchtitan/models/*/config_registry.py.
+
+std::string on_function(const std::string& family, const std::string& function,
+                        const std::string& changes = "") {
+  return "from torchtitan.models." + family + ".config_registry import " + function +
+         "\n\n\ndef plan():\n    config = " + function + "()\n" + changes + "    return config\n";
+}
+
+ImportedConfig recipe_of(const std::string& text) {
+  Result<ImportedConfig> run = read_recipe(text);
+  INFO((run ? text : run.error().message()));
+  REQUIRE(run);
+  return *std::move(run);
+}
+
+bool not_priced(const ImportedConfig& run, const std::string& what) {
+  return std::ranges::any_of(
+      run.unpriced, [&](const std::string& each) { return each.find(what) != std::string::npos; });
+}
+
+TEST_CASE("a recipe has what its function sets, unless it sets another value") {
+  const ImportedConfig large = recipe_of(on_function("llama3", "llama3_70b"));
+  CHECK(large.config.plan.tp == 8);
+  CHECK(large.config.plan.dp == 4);
+  CHECK(large.config.plan.recompute == Recompute::full);
+  CHECK(large.config.sequence == 8192);
+  CHECK(large.config.plan.microbatch == 8);
+  CHECK(large.config.global_batch == 32);
+  const auto tp = std::ranges::find(large.findings, ConfigField{plan_part<&ParallelPlan::tp>},
+                                    &ConfigFinding::field);
+  REQUIRE(tp != large.findings.end());
+  CHECK(tp->origin == Origin::found);
+  CHECK(tp->from.find("config_registry.llama3_70b") != std::string::npos);
+  const ImportedConfig changed = recipe_of(
+      on_function("llama3", "llama3_70b", "    config.parallelism.tensor_parallel_degree = 4\n"));
+  CHECK(changed.config.plan.tp == 4);
+  const ImportedConfig experts = recipe_of(on_function(
+      "deepseek_v3", "deepseek_v3_671b", "    config.parallelism.pipeline_parallel_degree = 4\n"));
+  CHECK(experts.config.plan.ep == 2);
+  CHECK(experts.config.plan.schedule == ScheduleKind::interleaved);
+  CHECK(experts.config.plan.recompute == Recompute::selective);
+  CHECK(experts.config.sequence == 4096);
+  CHECK(not_priced(experts, "compile.components = loss"));
+  CHECK_FALSE(not_priced(experts, "disable_cuda_graphs"));
+  const ImportedConfig largest = recipe_of(on_function("llama3", "llama3_405b"));
+  CHECK(largest.config.plan.overlap_tp);
+  CHECK(not_priced(largest, "float8linearconverter"));
+  CHECK_FALSE(not_priced(largest, "compile"));
+}
+
+TEST_CASE("a function whose settings are not known is named, and so is a model of its own") {
+  GivenRun given;
+  given.gpus = 32;
+  given.model = *load_model("llama3-8b");
+  const Result<ImportedConfig> unknown =
+      import_config({{"plans.py", on_function("llama3", "llama3_8b_mxfp8")}}, given);
+  REQUIRE(unknown);
+  CHECK(not_priced(*unknown, "llama3_8b_mxfp8, whose own settings are not known"));
+  const ImportedConfig own = recipe_of(on_function(
+      "llama3", "llama3_8b", "    config.model_spec = my_registry(\"8B\", layers=4)\n"));
+  CHECK(std::ranges::any_of(own.asks,
+                            [](const std::string& each) { return each.starts_with("--model:"); }));
+}
+
+RunConfig recipe_run(const char* model) {
+  RunConfig run;
+  run.model = *load_model(model);
+  run.model_name = model;
+  run.framework = "torchtitan";
+  run.sequence = 4096;
+  run.global_batch = 128;
+  run.precision = "bf16:fsdp-fp32-shards";
+  run.gpus = 64;
+  run.gpus_per_node = 8;
+  run.plan.dp = run.plan.shard_group = 64;
+  run.plan.zero = 3;
+  run.plan.layers_per_stage = {run.model.layers};
+  run.plan.recompute_layers = {0};
+  return run;
+}
+
+// Source: torchtitan b5bcd76c, torchtitan/trainer.py:168, _validate_cuda_graphs.
+TEST_CASE("a recipe runs without CUDA graphs, as priced, with compiled model and loss") {
+  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
+  for (const char* model : {"llama3-8b", "deepseek-v3", "qwen3-30b-a3b"}) {
+    RunConfig run = recipe_run(model);
+    const ExportedConfig exported = export_config(format, run);
+    CAPTURE(exported.text);
+    CHECK(exported.lost.empty());
+    CHECK(exported.text.find("config.training.disable_cuda_graphs = True") != std::string::npos);
+    CHECK(exported.text.find("config.compile.components = [\"model\", \"loss\"]") !=
+          std::string::npos);
+    const ImportedConfig back = recipe_of(exported.text);
+    CHECK(back.unpriced.empty());
+    run.plan.cuda_graphs = CudaGraphs::full_iteration;
+    CHECK_FALSE(export_config(format, run).lost.empty());
+  }
+  CHECK(not_priced(recipe_of(on_function("llama3", "llama3_8b")),
+                   "training.disable_cuda_graphs is not set: priced are runs without CUDA graphs"));
+}
+
+TEST_CASE("what the function of Llama 3.1 405B sets is taken back") {
+  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
+  const RunConfig run = recipe_run("llama3.1-405b");
+  const ExportedConfig exported = export_config(format, run);
+  CAPTURE(exported.text);
+  CHECK(exported.lost.empty());
+  CHECK(exported.text.find("from torchtitan.models.llama3 import model_registry\n") !=
+        std::string::npos);
+  CHECK(exported.text.find("config.model_spec = model_registry(\"405B\")") != std::string::npos);
+  CHECK(exported.text.find("enable_async_tensor_parallel = False") != std::string::npos);
+  const ImportedConfig back = recipe_of(exported.text);
+  CHECK(back.unpriced.empty());
+  CHECK(back.asks.empty());
+}
+
+// Source: torchtitan b5bcd76c, torchtitan/models/common/decoder.py:176.
+TEST_CASE("context parallelism of GPT-OSS asks for FlexAttention") {
+  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
+  RunConfig run = recipe_run("gpt-oss-20b");
+  CHECK(export_config(format, run).text.find("model_registry") == std::string::npos);
+  run.plan.cp = 2;
+  run.plan.dp = 32;
+  const ExportedConfig exported = export_config(format, run);
+  CAPTURE(exported.text);
+  CHECK(exported.lost.empty());
+  CHECK(exported.text.find("model_registry(\"20b\", attn_backend=\"flex\")") != std::string::npos);
+  CHECK(recipe_of(exported.text).asks.empty());
+}
+
+TEST_CASE("recipes attend within documents") {
+  CHECK(recipe_of(on_function("llama3", "llama3_8b")).config.packed_documents);
 }
 
 }  // namespace

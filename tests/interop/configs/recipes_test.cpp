@@ -264,5 +264,23 @@ TEST_CASE("what no override takes away from a recipe of NeMo 2 is said") {
   CHECK_FALSE(noted(exported("nemo", run_of("qwen3-8b")), "trainer.callbacks"));
 }
 
+// Source: Megatron-LM core_v0.19.0, megatron/core/transformer/transformer_config.py:2634.
+TEST_CASE("activations offloaded in a graph of a whole step have a limit of those in flight") {
+  RunConfig run = run_of("qwen3-8b");
+  run.plan.offload_modules = {OffloadModule::core_attn};
+  const auto limit = [&](const char* format) {
+    return exported(format, run).arguments.find("max") != std::string::npos &&
+           exported(format, run).arguments.find("inflight") != std::string::npos;
+  };
+  for (const char* format : {"megatron-lm", "megatron-bridge"}) {
+    CAPTURE(format);
+    run.plan.cuda_graphs = CudaGraphs::layers;
+    CHECK_FALSE(limit(format));
+    run.plan.cuda_graphs = CudaGraphs::full_iteration;
+    CHECK(limit(format));
+  }
+  CHECK(has(exported("megatron-lm", run), "--fine-grained-offloading-max-inflight-offloads 1"));
+}
+
 }  // namespace
 }  // namespace echelon
