@@ -250,40 +250,6 @@ TEST_CASE("attention within documents is exported where a format has it, and nam
   CHECK(exported_by("megatron-bridge").second);
 }
 
-// Source: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:739 (s x s), and
-// megatron/core/transformer/moe/README.md:272.
-TEST_CASE("Megatron-LM makes no mask for flash attention, and permutes tokens by fused kernels") {
-  const ConfigFormat& format = **find_config_format("megatron-lm");
-  RunConfig run = run_for(format, degrees(1, 1, 1, 64));
-  const auto has = [&](const char* what) {
-    return export_config(format, run).text.find(what) != std::string::npos;
-  };
-  CHECK(has("--no-create-attention-mask-in-dataloader"));
-  CHECK_FALSE(has("--moe-permute-fusion"));
-  CHECK_FALSE(has("--moe-aux-loss-coeff"));
-  run.flash_attention = false;
-  CHECK_FALSE(has("--no-create-attention-mask-in-dataloader"));
-  run.model = *load_model("mixtral-8x7b");
-  CHECK(has("--moe-permute-fusion"));
-  CHECK(has("choose --moe-aux-loss-coeff"));
-}
-
-// Source: Megatron-LM core_v0.16.1, megatron/training/arguments.py:926-953.
-TEST_CASE("what GPUs before Blackwell ask for is not asked of Blackwell") {
-  const ConfigFormat& format = **find_config_format("megatron-lm");
-  RunConfig run = run_for(format, degrees(2, 1, 1, 32));
-  run.framework = "megatron-core";
-  constexpr const char* kOne = "export CUDA_DEVICE_MAX_CONNECTIONS=1";
-  for (const double capability : {0.0, 8.0, 9.0}) {
-    run.compute_capability = capability;
-    CHECK(export_config(format, run).environment.find(kOne) != std::string::npos);
-  }
-  for (const double capability : {10.0, 10.3, 12.0}) {
-    run.compute_capability = capability;
-    CHECK(export_config(format, run).environment.find(kOne) == std::string::npos);
-  }
-}
-
 TEST_CASE("adapters are a recipe's of Megatron-Bridge, PEFT's elsewhere, and lost in others") {
   const auto exported_by = [](const char* name) {
     const ConfigFormat& format = **find_config_format(name);
