@@ -40,10 +40,8 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   } else {
     result.output = predict_text(resolved->request, *candidate, context.style);
   }
-  const Status written =
-      plan_output.write(resolved->request, *candidate, resolved->provenance,
-                        !context.json && !context.quiet, result.output, context.style);
-  if (!written) return written.error();
+  result.note(plan_output.write(resolved->request, *candidate, resolved->provenance,
+                                !context.json && !context.quiet, result.output, context.style));
   return result;
 }
 

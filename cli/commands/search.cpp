@@ -73,10 +73,8 @@ Result<CommandResult> search_command(const CommandContext& context) {
                     typed_search(context.arguments, request.job.precision.name), context.style);
   }
   if (winner != nullptr) {
-    const Status written =
-        plan_output.write(request, *winner, resolved->provenance, !context.json && !context.quiet,
-                          result.output, context.style);
-    if (!written) return written.error();
+    result.note(plan_output.write(request, *winner, resolved->provenance,
+                                  !context.json && !context.quiet, result.output, context.style));
   }
   return result;
 }
