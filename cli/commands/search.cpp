@@ -50,7 +50,7 @@ Result<CommandResult> search_command(const CommandContext& context) {
     line.show(share);
     return !resolved->time_limit || Seconds{line.seconds()} < *resolved->time_limit;
   });
-  if (!choice) return choice.error();
+  if (!choice) return naming_origins(choice.error(), context.settings);
 
   const PlanRequest& request = choice->request;  // on the chosen number of GPUs
   const SearchOutcome& report = choice->report;
