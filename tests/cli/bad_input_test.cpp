@@ -118,6 +118,7 @@ TEST_CASE("errors for sizes out of range give the range") {
          {"--model 7b --max-memory 76", {"--max-memory", "less than 1 MiB", "76GiB"}},
          {"--model 7b --max-memory 1KB", {"less than 1 MiB", "at most the 79.18 GiB"}},
          {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
+         {"--model 7b --bucket 25", {"'25' without a unit", "nearest valid: --bucket 25MiB"}},
          {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
          {"--model 7b --max-memory 80Gb", {"--max-memory", "small b means bits"}},
          {"topo collectives --bytes 1Mi,x", {"--bytes", "'x'"}},
