@@ -298,6 +298,20 @@ TEST_CASE("flags and words that are out of place are named") {
         2);
 }
 
+TEST_CASE("a search without a legal configuration gives each reason once, and no others") {
+  const Sandbox sandbox;
+  const std::string degrees =
+      complaint(sandbox.plan("--model 7b --gpus 8 --tp 2 --pp 2 --dp 4"), 2);
+  const std::string reason = "the degrees do not multiply to the number of GPUs";
+  REQUIRE(lacks(degrees, reason) == "");
+  CHECK(degrees.find(reason) == degrees.rfind(reason));
+  const std::string layers =
+      complaint(sandbox.plan("--model 7b --gpus 8 --recompute full --recompute-layers 40"), 2);
+  CHECK(lacks(layers, "--recompute-layers: 40 recomputed layers on a stage of 32") == "");
+  CHECK(lacks(layers, "nearest valid: --recompute-layers 32") == "");
+  CHECK(lacks(layers, "offload") != "");
+}
+
 TEST_CASE("missing files are wrong input") {
   check({{"--model no/such/config.json", {"--model", "no/such/config.json"}},
          {"--model 7b --cluster no/such.json", {"--cluster", "no/such.json"}},
