@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -217,7 +218,10 @@ Status JsonReader::finish() {
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       if (missing_.empty()) {
-        fail(key, "unknown key " + in_quotes(key), "", did_you_mean(key, known_));
+        std::vector<std::string> absent;  // a key that is there was not misspelt
+        std::ranges::copy_if(known_, std::back_inserter(absent),
+                             [&](const std::string& each) { return !object_.contains(each); });
+        fail(key, "unknown key " + in_quotes(key), "", did_you_mean(key, absent));
         break;
       }
       // The missing key may be present under a misspelt name.

@@ -206,6 +206,13 @@ TEST_CASE("an unread key is an error that names the nearest") {
         "a.json at /hiden: unknown key 'hiden'; did you mean 'hidden'?");
 }
 
+TEST_CASE("an unread key is not called a misspelling of a key that is there") {
+  const Json document = parsed(R"({"nic_link": 2, "socket_link": 4})");
+  JsonReader reader(document, "a.json");
+  reader.integer("nic_link", 1, 10);
+  CHECK(reader.finish().error().message() == "a.json at /socket_link: unknown key 'socket_link'");
+}
+
 TEST_CASE("the error for a missing key names the misspelt one") {
   const Json document = parsed(R"({"layers": 2, "hiden": 4})");
   JsonReader reader(document, "a.json");
