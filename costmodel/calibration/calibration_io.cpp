@@ -11,6 +11,7 @@
 #include "core/base/expects.hpp"
 #include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
+#include "core/json/document_kind_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "topologies/description/catalog.hpp"
 #include "topologies/import/this_machine.hpp"
@@ -165,8 +166,8 @@ Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& pat
   Result<Json> json = read_json(path);
   if (!json) return json.error();
   std::vector<CalibrationByCores> out;
-  const auto kind = json->is_object() ? json->find("kind") : json->end();
-  if (!json->is_object() || kind == json->end() || *kind != kByCores) {
+  const auto kind = json->find("kind");
+  if (kind == json->end() || *kind != kByCores) {
     Result<Calibration> only = read_calibration(*json, path);
     if (!only) return only.error();
     out.push_back({1, *std::move(only)});
@@ -178,6 +179,9 @@ Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& pat
   const Json* list = reader.member("calibrations");
   if (list == nullptr || !list->is_array() || list->empty()) {
     reader.fail("calibrations", "no list", "calibrations with \"cores\", rising");
+  }
+  if (const Status kind = check_kind(*json, path, DocumentKind::calibration); !kind) {
+    return kind.error();
   }
   if (Status done = reader.finish(); !done) return done.error();
   constexpr int kMostCores = 1 << 20;
