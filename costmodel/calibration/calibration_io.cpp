@@ -31,7 +31,8 @@ const EmbeddedFile* find_shipped(std::string_view name) {
   return nullptr;
 }
 
-std::vector<std::string> shipped_names() {
+/// "did you mean 'hopper-nanotron'?", else the calibrations of GPU families and what follows them.
+std::string nearest_shipped(std::string_view name) {
   std::vector<std::string> names;
   for (const EmbeddedFile& file : embedded_calibrations()) names.emplace_back(file.name);
   return names;
@@ -44,9 +45,8 @@ Result<Calibration> read_base(JsonReader& reader) {
   if (base.empty()) return Calibration{};
   const EmbeddedFile* file = find_shipped(base);
   if (file == nullptr) {
-    const auto names = shipped_names();
-    return input_error(reader.where() + " at " + reader.pointer_to("extends"), in_quotes(base),
-                       "the name of a shipped calibration", did_you_mean(base, names));
+    return input_error(reader.pointer_to("extends"), in_quotes(base),
+                       "the name of a shipped calibration", nearest_shipped(base));
   }
   return parse_calibration(file->content, "shipped calibration " + base);
 }
@@ -99,7 +99,8 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
                 "an object of {\"value\", \"unit\", \"source\"} entries");
     return;
   }
-  JsonReader all(*rates, reader.where(), reader.pointer_to("rates"));
+  bool own = true;
+  JsonReader all(*rates, reader.where(), "/rates");
   for (const CalibrationField& field : calibration_fields()) {
     const char* key = field.key_in(schema);
     if (!all.has(key)) {
@@ -115,7 +116,7 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
       all.fail(key, "not an object", "{\"value\": …, \"unit\": …, \"source\": …}");
       continue;
     }
-    JsonReader one(*entry, reader.where(), all.pointer_to(key));
+    JsonReader one(*entry, reader.where(), "/rates/" + std::string(key));
     const double value = one.number("value", field.min, field.max);
     (void)one.choice("unit", {field.unit});
     std::string source = one.string("source");

@@ -207,4 +207,12 @@ TEST_CASE("the error for an invalid calibration gives the place and the expected
       {"value": 7, "unit": "ms", "source": "s"}}})")
                     .c_str())
             .find("us") != std::string::npos);
+  // The file is named once, and an unknown base gets the names that there are.
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_efficiency":
+      {"value": "a", "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .starts_with("c.json at /rates/gemm_efficiency/value: the string"));
+  const std::string unknown = message((head + R"("extends": "foo", "rates": {}})").c_str());
+  CHECK(unknown.starts_with("c.json at /extends: 'foo'; expected"));
+  CHECK(unknown.find("ampere") != std::string::npos);
 }
