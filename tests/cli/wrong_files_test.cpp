@@ -53,3 +53,19 @@ TEST_CASE("a wrong number of GPUs in a description is blamed on the description"
       complaint(sandbox.plan("--model 7b --cluster twelve.json --gpus 12"), 2);
   CHECK(lacks(asked, "--gpus: 12; expected at most 8") == "");
 }
+
+TEST_CASE("rates of another GPU family are called extrapolated, and both are named") {
+  const Sandbox sandbox;
+  sandbox.write("rates.json", slurp(std::string(ECHELON_SOURCE_DIR) +
+                                    "/costmodel/catalog/calibrations/hopper-megatron-core.json"));
+  const std::string job = "--model 7b --gpus 8 --calibration rates.json --cluster ";
+  const ProcessResult own = sandbox.plan(job + "dgx-h100");
+  CHECK(lacks(own.out, ", calibrated)") == "");
+  CHECK(lacks(own.out, "rates of hopper/megatron-core on") != "");
+  const ProcessResult other = sandbox.plan(job + "mi300x -o plan.json");
+  CHECK(lacks(other.out, ", extrapolated)") == "");
+  CHECK(lacks(other.out, "rates of hopper/megatron-core on MI300X") == "");
+  // A plan file does not say so itself.
+  CHECK(lacks(sandbox.plan("predict plan.json").out, "rates of hopper/megatron-core on MI300X") ==
+        "");
+}
