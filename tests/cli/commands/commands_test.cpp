@@ -104,6 +104,23 @@ TEST_CASE("bash completes the flags that the command takes") {
   CHECK(complete("plan --ste", 1) == "\n");
 }
 
+TEST_CASE("files of the repository that examples name exist") {
+  const Sandbox sandbox;
+  const std::filesystem::path root(ECHELON_SOURCE_DIR);
+  int named = 0;
+  const std::string page = sandbox.plan("man").out + sandbox.plan("run --help").out;
+  for (std::size_t at = page.find("examples/"); at != std::string::npos;
+       at = page.find("examples/", at + 1)) {
+    const std::size_t end = page.find_first_of(" \n\"',)", at);
+    std::string file = page.substr(at, end - at);
+    std::erase(file, '\\');  // of the manual
+    CAPTURE(file);
+    CHECK(std::filesystem::exists(root / file));
+    ++named;
+  }
+  CHECK(named >= 2);
+}
+
 TEST_CASE("zsh and fish have scripts of their own") {
   const Sandbox sandbox;
   CHECK(sandbox.plan("completion zsh").out.starts_with("#compdef plan"));
