@@ -49,6 +49,7 @@ Result<CommandResult> answer(const Arguments& arguments) {
   if (!context.quiet) {
     for (const std::string& note : suspicious_variables()) complain("note: " + note);
   }
+  if (const Status ok = check_outputs(context); !ok) return ok.error();
   return arguments.command->function(context);
 }
 
@@ -65,7 +66,9 @@ int guarded_run(int argc, const char* const* argv) {
   if (const Status written = write_output(result->output); !written) {
     return report_error(written.error());
   }
-  return result->exit_code;
+  if (!result->not_written) return result->exit_code;
+  const int not_written = report_error(*result->not_written);
+  return result->exit_code > kNo ? result->exit_code : not_written;
 }
 
 }  // namespace

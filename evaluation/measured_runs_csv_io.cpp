@@ -230,6 +230,14 @@ class TableParser {
                                      columns_.size());
       }
       row_.row_number = row_number_;
+      if (!row_.row_id.empty()) {
+        const auto [first, fresh] = row_of_id_.try_emplace(row_.row_id, row_number_);
+        if (!fresh) {
+          return fail(fmt::format("row_id {} stands in row {} too", in_quotes(row_.row_id, 60),
+                                  first->second),
+                      "a row_id of its own for each run");
+        }
+      }
       rows_.push_back(std::exchange(row_, {}));
     }
     ++row_number_;
@@ -258,6 +266,13 @@ class TableParser {
                              near.empty() ? "" : fmt::format(" (is it '{}'?)", near));
     }
     if (missing.empty()) return;
+    if (headers_.size() == 1) {
+      for (const auto& [separator, name] : {std::pair{';', "';'"}, {'\t', "a tab"}, {'|', "'|'"}}) {
+        if (headers_.front().find(separator) == std::string::npos) continue;
+        return fail(fmt::format("columns separated by {}", name), "a comma between columns",
+                    "export the table as CSV with commas");
+      }
+    }
     error_ = input_error(where_, "the header lacks " + missing,
                          "a table of measured runs with these columns");
   }
@@ -278,6 +293,7 @@ class TableParser {
   std::vector<const RunColumn*> columns_;  ///< one per header; null where the column is ignored
   std::vector<MeasuredRun> rows_;
   MeasuredRun row_;
+  std::map<std::string, std::int64_t> row_of_id_;
   std::int64_t row_number_ = 1;
   std::size_t cells_ = 0;
   bool started_ = false;

@@ -10,6 +10,7 @@
 
 #include "core/base/expects.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 
 namespace echelon {
 namespace {
@@ -139,6 +140,8 @@ SiteFit fit_site(const Runs& runs, const Calibration& base, const std::vector<st
   mine.sources = base.sources;
   const int count = static_cast<int>(runs.size());
   write_sources(fit, parameters, speed.value, count, mine);
+  mine.gpu_family = gpu_family(runs.front()->cost_model.cluster().gpu());
+  mine.framework = runs.front()->cost_model.framework().name;
   mine.evidence = Evidence::calibrated;
   mine.fitted_to = fmt::format("calibrated on {} of your runs, starting from {}", count, base.name);
   mine.time_band = narrowed_band(base.time_band, out.known, plans_of(runs, mine), fit.errors);

@@ -24,15 +24,12 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
-/// Widening of the band for software or GPUs without their own calibration: such models err by
-/// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
-constexpr double kUnseen = 0.2;
 
 /// Why `used` is only the nearest for this run, and a wider band in it if no runs gave it one; ""
 /// when it was fitted to runs of the GPU's family and framework, or given by the user.
 std::string nearest_for(const MappedRun& run, Calibration& used) {
   const bool any_gpu = used.gpu_family == "any";
-  if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
+  if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseenBand);
   if (used.evidence == Evidence::extrapolated) {
     return fmt::format("no calibration fitted to {} on {}: {} is the nearest{}", run.framework.name,
                        run.cluster.gpu().name, used.name,

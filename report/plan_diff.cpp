@@ -83,12 +83,30 @@ std::vector<FieldDelta> field_deltas(const PlanFile& a, const PlanFile& b) {
   return rows;
 }
 
+std::vector<FieldDelta> job_deltas(const PlanFile& a, const PlanFile& b) {
+  std::vector<FieldDelta> rows;
+  const auto add = [&](std::string_view name, std::string left, std::string right) {
+    if (left != right) rows.push_back({name, std::move(left), std::move(right)});
+  };
+  add("model", a.model.name, b.model.name);
+  add("sequence", grouped(a.job.sequence), grouped(b.job.sequence));
+  add("global batch", grouped(a.job.global_batch), grouped(b.job.global_batch));
+  return rows;
+}
+
 std::string faster_of(const PlanFile& a, const PlanFile& b) {
   const double x = a.predicted.tokens_per_second;
   const double y = b.predicted.tokens_per_second;
   std::string speeds = fmt::format("{} tokens/s for A, {} for B", human_count(x), human_count(y));
   if (a.gpus != b.gpus && a.gpus > 0 && b.gpus > 0) {
     speeds += fmt::format("; per GPU {} and {}", human_count(x / a.gpus), human_count(y / b.gpus));
+  }
+  if (const std::vector<FieldDelta> other = job_deltas(a, b); !other.empty()) {
+    std::string parts;
+    for (const FieldDelta& each : other) {
+      parts += fmt::format("{}{} {} and {}", parts.empty() ? "" : ", ", each.name, each.a, each.b);
+    }
+    return fmt::format("A and B are plans of different jobs ({}): {}.", parts, speeds);
   }
   if (std::abs(y / x - 1) < 5e-4) return "A and B are equally fast: " + speeds + ".";
   return fmt::format("{} is {:.1f} % faster: {}.", y > x ? "B" : "A",

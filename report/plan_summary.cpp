@@ -55,12 +55,12 @@ StatTile memory_of(const PlanRequest& request, const Candidate& candidate) {
   const MemoryPrediction& memory = candidate.prediction.memory;
   const Bytes spare = request.capacity() - memory.peak_reserved;
   StatTile f{
-      "Memory", with_gib(memory.peak_reserved), "",
-      fmt::format("Largest sum over the stages of weights, gradients, optimizer, activations, "
-                  "workspace, communication buffers and context, with the allocator's reserve, of "
-                  "{}: {}{}. The limit: {}.",
-                  with_gib(memory.capacity), spare_text(spare), chance_of(candidate),
-                  limit_text(request)),
+      "Reserved", with_gib(memory.peak_reserved), "",
+      fmt::format("Memory reserved on the fullest stage: the sum of weights, gradients, optimizer, "
+                  "activations, workspace, communication buffers and context, {} at the peak, with "
+                  "the allocator's reserve, of {}: {}{}. The limit: {}.",
+                  with_gib(memory.peak), with_gib(memory.capacity), spare_text(spare),
+                  chance_of(candidate), limit_text(request)),
       candidate.fits ? Paint::good : Paint::bad};
   const std::optional<double> likely = candidate.score.fits_probability;
   f.detail = likely ? likely_to_fit(*likely) : spare_text(spare);

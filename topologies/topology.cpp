@@ -82,6 +82,16 @@ Status check_size(const MachineDescription& machine, std::int64_t gpus) {
   return Done{};
 }
 
+/// `built` for `gpus` GPUs; where no number was asked for, an error about it is one of the file's
+/// own.
+Result<ClusterTopology> blaming_file(Result<ClusterTopology> built, std::string_view where,
+                                     std::int64_t asked) {
+  if (built || asked > 0 || built.error().where != "--gpus") return built;
+  Error error = built.error();
+  error.where = std::string(where) + " at /gpus";
+  return error;
+}
+
 }  // namespace
 
 struct ClusterTopology::State {
@@ -125,14 +135,14 @@ Result<ClusterTopology> ClusterTopology::build(std::shared_ptr<const MachineDesc
 Result<ClusterTopology> ClusterTopology::load(std::string_view name_or_path, std::int64_t gpus) {
   Result<MachineDescription> machine = load_machine(name_or_path);
   if (!machine) return machine.error();
-  return of(*std::move(machine), gpus);
+  return blaming_file(of(*std::move(machine), gpus), name_or_path, gpus);
 }
 
 Result<ClusterTopology> ClusterTopology::parse(std::string_view json, std::string_view where,
                                                std::int64_t gpus) {
   Result<MachineDescription> machine = parse_machine(json, where);
   if (!machine) return machine.error();
-  return of(*std::move(machine), gpus);
+  return blaming_file(of(*std::move(machine), gpus), where, gpus);
 }
 
 Result<ClusterTopology> ClusterTopology::of(MachineDescription machine, std::int64_t gpus) {

@@ -67,7 +67,7 @@ Result<Measurements> measured(const CommandContext& context, bool processes) {
 }  // namespace
 
 Result<std::string> calibration_target(const CommandContext& context, const std::string& usual) {
-  if (const auto named = context.arguments.value("output")) return std::string(*named);
+  if (const auto named = context.arguments.value("output")) return std::string(*named);  // checked
   if (usual.empty()) {
     return environment_error("plan calibrate", "neither HOME nor XDG_CONFIG_HOME is set",
                              "name the file: -o this-machine.json");
@@ -79,6 +79,7 @@ Result<std::string> calibration_target(const CommandContext& context, const std:
     return environment_error(folder.string(), failed.message(),
                              "name another file: -o this-machine.json");
   }
+  if (const Status ok = check_writable(usual); !ok) return ok.error();
   return usual;
 }
 
@@ -145,20 +146,23 @@ Result<CommandResult> calibrate_command(const CommandContext& context) {
   }
   const std::string file = calibrations_to_json(rates);
   if (*target == "-") return CommandResult{file};
+  CommandResult result;
   if (const Status written = write_file(*target, file); !written) {
-    return at({*target, "--output"}, written.error());
+    result.not_written = at({*target, "--output"}, written.error());
   }
-  if (context.json) return CommandResult{measurements_to_json(*all)};
-  if (context.quiet) return CommandResult{};
+  if (context.json) result.output = measurements_to_json(*all);
+  if (context.json || context.quiet) return result;
   std::vector<FittedRates> columns;
   for (const CalibrationByCores& each : rates) {
     columns.push_back({each.cores == 1 ? "1 core a rank" : fmt::format("{} cores", each.cores),
                        each.calibration});
   }
-  return CommandResult{
-      calibrate_text(*all, columns, context.style) +
+  result.output = calibrate_text(*all, columns, context.style);
+  if (result.not_written) return result;
+  result.output +=
       fmt::format("\nWritten to {}; --cluster this-machine plans with it{}.\n", *target,
-                  *target == machine_calibration_file() ? "" : " under --calibration " + *target)};
+                  *target == machine_calibration_file() ? "" : " under --calibration " + *target);
+  return result;
 }
 
 }  // namespace echelon::cli

@@ -126,19 +126,23 @@ Result<CommandResult> calibrate_gpus(const CommandContext& context) {
   const Calibration rates = calibrated_gpus(all, *cluster, *prior, how_measured(" --backend cuda"));
   if (*target == "-") return CommandResult{calibration_to_json(rates)};
   const std::string beside = description_next_to(*target);
+  CommandResult result;
   for (const auto& [path, text] :
        {std::pair(*target, calibration_to_json(rates)), std::pair(beside, found->description)}) {
-    if (const Status written = write_file(path, text); !written) {
-      return at({path, "--output"}, written.error());
+    const Status written = write_file(path, text);
+    if (!written && !result.not_written) {
+      result.not_written = at({path, "--output"}, written.error());
     }
   }
-  if (context.json) return CommandResult{measurements_to_json(all)};
-  if (context.quiet) return CommandResult{};
+  if (context.json) result.output = measurements_to_json(all);
+  if (context.json || context.quiet) return result;
+  result.output = calibrate_text(all, {{all.gpu->name, rates}}, context.style);
+  if (result.not_written) return result;
   const bool usual = *target == gpus_calibration_file();
-  return CommandResult{
-      calibrate_text(all, {{all.gpu->name, rates}}, context.style) +
+  result.output +=
       fmt::format("\nWritten to {} and {}; --cluster {} plans with them.\n", *target, beside,
-                  usual ? std::string(kThisMachineGpus) : beside + " --calibration " + *target)};
+                  usual ? std::string(kThisMachineGpus) : beside + " --calibration " + *target);
+  return result;
 }
 
 }  // namespace echelon::cli

@@ -1,20 +1,48 @@
 #include "cli/commands/command.hpp"
 
+#include <filesystem>
+#include <system_error>
+
 #include "core/base/files.hpp"
 
 namespace echelon::cli {
 
+namespace {
+
+Status of_flag(std::string_view flag, const Status& status) {
+  if (status) return status;
+  Error error = status.error();
+  error.where = "--" + std::string(flag) + ": " + error.where;
+  return error;
+}
+
+/// The folder of `plan fit --catalog`, in which files are written.
+Status check_folder(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return check_folder_writable(path);
+  return environment_error(path, "no such directory", "create it, or name another one");
+}
+
+}  // namespace
+
+Status check_outputs(const CommandContext& context) {
+  for (const char* flag : {"output", "predictions", "plot", "page"}) {
+    const auto path = context.arguments.value(flag);
+    if (!path || path->empty() || *path == "-") continue;
+    const bool folder = context.arguments.has("catalog") && std::string_view(flag) == "output";
+    const Status ok = folder ? check_folder(*path) : check_writable(*path);
+    if (!ok) return of_flag(flag, ok);
+  }
+  return Done{};
+}
+
 Status write_named(const CommandContext& context, std::string_view flag, std::string_view text) {
   const auto path = context.arguments.value(std::string(flag));
   if (!path) return Done{};
-  const std::string where = "--" + std::string(flag);
-  if (path->empty()) return input_error(where, "an empty name", "a file name");
-  if (const Status written = write_file(*path, text); !written) {
-    Error error = written.error();
-    error.where = where + ": " + error.where;
-    return error;
+  if (path->empty()) {
+    return input_error("--" + std::string(flag), "an empty name", "a file name");
   }
-  return Done{};
+  return of_flag(flag, write_file(*path, text));
 }
 
 }  // namespace echelon::cli

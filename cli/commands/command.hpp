@@ -1,6 +1,7 @@
 // Input and result of a command. It returns its whole output; only app.cpp prints.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,13 @@ struct CommandContext {
 struct CommandResult {
   std::string output;
   int exit_code = 0;  ///< 0, or 1 for a legitimate "no"
+  /// Why a file that a flag names could not be written after all; reported below the output.
+  std::optional<Error> not_written{};
+
+  /// Remembers the first failure.
+  void note(const Status& written) {
+    if (!written && !not_written) not_written = written.error();
+  }
 };
 
 inline constexpr int kDone = 0;
@@ -32,6 +40,9 @@ inline constexpr int kOutOfMemory = 5;  ///< of a run; the others are plan-run's
 inline constexpr int kPeerLost = 7;
 inline constexpr int kInterrupted = 130;
 
+/// Checks that the files which --output, --predictions, --plot and --page name can be written,
+/// before the work whose result goes there.
+[[nodiscard]] Status check_outputs(const CommandContext& context);
 /// Writes a second output to the file that a flag names; nothing without the flag.
 [[nodiscard]] Status write_named(const CommandContext& context, std::string_view flag,
                                  std::string_view text);

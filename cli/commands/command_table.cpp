@@ -150,7 +150,7 @@ const std::vector<Command>& command_table() {
        "and memory with that prediction, part by part. Exit codes of a failed run: 4 hang, 5 out "
        "of memory, 6 NaN or divergence, 7 lost peer.",
        {"plan --model gpt2-tiny --cluster this-machine --gpus 2 -o plan.json",
-        "plan run plan.json --steps 50 --data examples/text.txt",
+        "plan run plan.json --steps 50 --data examples/pride-and-prejudice.txt",
         "plan run plan.json --checkpoint-dir checkpoints --resume auto --report report.json",
         "plan run plan.json --checkpoint-dir checkpoints --resume auto --replan --gpus 1"}},
       {"calibrate",

@@ -4,12 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands/command.hpp"
 #include "cli/commands/command_table.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
+#include "core/plan/job.hpp"
+#include "interop/configs/export.hpp"
+#include "interop/configs/format.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon::cli {
@@ -24,6 +30,11 @@ std::string values_of(const Flag& flag) {
       names.push_back(model.name);
       for (const std::string& alias : model.aliases) names.push_back(alias);
     }
+    return fmt::format("{}", fmt::join(names, " "));
+  }
+  if (flag.name == "precision") {
+    std::vector<std::string> names = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
+    for (const PrecisionRecipe& recipe : precision_recipes()) names.push_back(recipe.name);
     return fmt::format("{}", fmt::join(names, " "));
   }
   if (flag.name == "cluster") return fmt::format("{}", fmt::join(cluster_catalog(), " "));
@@ -49,11 +60,38 @@ std::vector<std::string> second_words(const std::string& first) {
   return out;
 }
 
-std::string bash_script() {
-  std::string cases;
+/// What follows `plan export`.
+std::string export_formats() {
+  std::vector<std::string_view> names;
+  for (const ConfigFormat& each : config_formats()) {
+    if (each.exported) names.push_back(each.name);
+  }
+  names.insert(names.end(), launchers().begin(), launchers().end());
+  names.push_back("trace");
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::string flags_of(const Command& command) {
   std::string all;
   for (const Flag& flag : flags()) {
-    all += fmt::format("{} ", fmt::join(spellings_of(flag), " "));
+    if (takes(command, flag)) all += fmt::format("{} ", fmt::join(spellings_of(flag), " "));
+  }
+  return all;
+}
+
+/// A case per command that sets the words of its flags; a line without a command is a search.
+std::string bash_flags() {
+  std::string cases;
+  for (const Command& command : commands()) {
+    if (command.name == "search") continue;
+    cases += fmt::format("      \"{}\") words='{}' ;;\n", command.name, flags_of(command));
+  }
+  return cases + fmt::format("      *) words='{}' ;;\n", flags_of(*find_command("search")));
+}
+
+std::string bash_script() {
+  std::string cases;
+  for (const Flag& flag : flags()) {
     if (flag.value.empty()) continue;
     const std::string words = values_of(flag);
     std::string action = "return";
@@ -69,12 +107,20 @@ std::string bash_script() {
   }
   return fmt::format(R"(# bash completion of plan; load it with: source <(plan completion bash)
 _plan() {{
-  local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" words
+  local command="${{COMP_WORDS[1]}}"
+  [[ "$command" == topo ]] && command="topo ${{COMP_WORDS[2]}}"
   case "$prev" in
 {}  esac
   if [[ "$cur" == -* ]]; then
-    COMPREPLY=($(compgen -W '{}' -- "$cur"))
+    case "$command" in
+{}    esac
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
   elif [[ $COMP_CWORD -eq 1 ]]; then
+    COMPREPLY=($(compgen -W '{}' -- "$cur"))
+  elif [[ "$command" == export && $COMP_CWORD -eq 2 ]]; then
+    COMPREPLY=($(compgen -W '{}' -- "$cur"))
+  elif [[ "$command" == help && $COMP_CWORD -eq 2 ]]; then
     COMPREPLY=($(compgen -W '{}' -- "$cur"))
   elif [[ "${{COMP_WORDS[1]}}" == topo && $COMP_CWORD -eq 2 ]]; then
     COMPREPLY=($(compgen -W '{}' -- "$cur"))
@@ -88,8 +134,9 @@ _plan() {{
 }}
 complete -o filenames -F _plan plan
 )",
-                     cases, all, fmt::join(first_words(), " "),
-                     fmt::join(second_words("topo"), " "), fmt::join(cluster_catalog(), " "));
+                     cases, bash_flags(), fmt::join(first_words(), " "), export_formats(),
+                     fmt::join(first_words(), " "), fmt::join(second_words("topo"), " "),
+                     fmt::join(cluster_catalog(), " "));
 }
 
 /// Text inside single quotes of zsh's _arguments: no quotes, brackets or colons.
@@ -139,6 +186,7 @@ std::string zsh_script() {
   case "$line[1]" in
     topo) if (( ${{#line}} == 2 )); then compadd {}; else compadd {}; _files; fi ;;
     completion) compadd bash zsh fish ;;
+    export) if (( ${{#line}} == 2 )); then compadd {}; else _files; fi ;;
     help) compadd {} ;;
     *) _files ;;
   esac
@@ -147,7 +195,7 @@ if [[ "$funcstack[1]" == _plan ]]; then _plan "$@"; else compdef _plan plan; fi
 )",
                      functions, specs, fmt::join(first_words(), " "),
                      fmt::join(second_words("topo"), " "), fmt::join(cluster_catalog(), " "),
-                     fmt::join(first_words(), " "));
+                     export_formats(), fmt::join(first_words(), " "));
 }
 
 std::string fish_quoted(std::string_view text) {
@@ -172,6 +220,12 @@ std::string fish_script() {
                        word, fish_quoted(find_command("topo " + word)->summary));
   }
   out += "complete -c plan -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n";
+  for (const auto& [word, follows] :
+       {std::pair{"export", export_formats()},
+        std::pair{"help", fmt::format("{}", fmt::join(first_words(), " "))}}) {
+    out += fmt::format("complete -c plan -n '__fish_seen_subcommand_from {}' -f -a {}\n", word,
+                       fish_quoted(follows));
+  }
   for (const Flag& flag : flags()) {
     std::string line = "complete -c plan";
     if (flag.letter != 0) line += fmt::format(" -s {}", flag.letter);

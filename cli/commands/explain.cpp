@@ -97,7 +97,12 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     line.show(share);
     return true;
   });
-  if (!explanation) return explanation.error();
+  if (!explanation) {
+    const bool of_settings =
+        context.arguments.words.empty() && !context.arguments.value("from").has_value();
+    return of_settings ? naming_origins(explanation.error(), context.settings)
+                       : explanation.error();
+  }
   const Candidate* winner = explanation->choice.report.winner();
   std::optional<WhyNotAnswer> answer;
   if (subject->other) {

@@ -86,14 +86,14 @@ Result<CommandResult> fit_command(const CommandContext& context) {
   ProgressLine line("fitting " + counted(static_cast<std::int64_t>(rows->size()), "row"),
                     context.quiet);
   const FitTable fitted = fit_with_bands(*rows, kParts, [&](double share) { line.show(share); });
+  CommandResult result{context.json ? fit_json(fitted) : fit_text(fitted, context.style)};
   if (const auto folder = context.arguments.value("output")) {
     for (const FittedCalibration& one : fitted.calibrations) {
       const std::string path = *folder + "/" + one.calibration.name + ".json";
       const Status written = write_file(path, calibration_to_json(one.calibration));
-      if (!written) return at({path, "--output"}, written.error());
+      if (!written) result.note(at({path, "--output"}, written.error()));
     }
   }
-  CommandResult result{context.json ? fit_json(fitted) : fit_text(fitted, context.style)};
   if (fitted.calibrations.empty()) result.exit_code = kNo;
   return result;
 }

@@ -153,14 +153,11 @@ Result<CommandResult> fit_reports_command(const CommandContext& context) {
   }
   const bool to_output = context.arguments.value("output") == "-";
   if (to_output && !file.empty()) return CommandResult{file};
-  if (!file.empty()) {
-    if (const Status written = write_named(context, "output", file); !written)
-      return written.error();
-  }
   CommandResult result{context.json ? learned_json(learned, reports->left_out)
                                     : learned_text(learned, reports->left_out, context.style)};
+  if (!file.empty()) result.note(write_named(context, "output", file));
   if (learned.empty()) result.exit_code = kNo;
-  if (!learned.empty() && !context.json && !context.quiet)
+  if (!learned.empty() && !context.json && !context.quiet && !result.not_written)
     result.output += where_it_goes(context, here);
   return result;
 }

@@ -174,10 +174,9 @@ Result<CommandResult> fit_site_command(const CommandContext& context) {
   const std::string file = calibration_to_json(report.fit.calibration);
   const auto path = context.arguments.value("output");
   if (path && *path == "-") return CommandResult{file};
-  if (const Status written = write_named(context, "output", file); !written) return written.error();
-  if (context.json) return CommandResult{site_fit_json(report)};
-  CommandResult result{site_fit_text(report, context.style)};
-  if (context.quiet) return result;
+  CommandResult result{context.json ? site_fit_json(report) : site_fit_text(report, context.style)};
+  result.note(write_named(context, "output", file));
+  if (context.json || context.quiet || result.not_written) return result;
   result.output +=
       path ? fmt::format("\nWritten to {}; plans use it with --calibration {}.\n", *path, *path)
            : "\nNothing was written: -o FILE writes a file for --calibration.\n";

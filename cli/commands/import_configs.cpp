@@ -31,10 +31,8 @@ Result<CommandResult> import_configs_command(const CommandContext& context) {
     result.output = import_text(imported->config, context.style) + "\n" +
                     headline(resolved.request, *candidate, "plan", context.style).substr(1);
   }
-  const Status written =
-      plan_output.write(resolved.request, *candidate, resolved.provenance,
-                        !context.json && !context.quiet, result.output, context.style);
-  if (!written) return written.error();
+  result.note(plan_output.write(resolved.request, *candidate, resolved.provenance,
+                                !context.json && !context.quiet, result.output, context.style));
   return result;
 }
 

@@ -54,10 +54,8 @@ Result<CommandResult> import_logs_command(const CommandContext& context) {
     }
   }
   if (!rows.empty() && context.arguments.has("output")) {
-    if (const Status written = write_named(context, "output", runs_to_csv(rows)); !written) {
-      return written.error();
-    }
-    if (!context.json && !context.quiet) {
+    result.note(write_named(context, "output", runs_to_csv(rows)));
+    if (!context.json && !context.quiet && !result.not_written) {
       result.output += "\n" + counted(std::ssize(rows), "row") + " of measured runs in " +
                        *context.arguments.value("output") + ".\n";
     }

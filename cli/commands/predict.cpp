@@ -29,7 +29,11 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   const Result<ResolvedRequest> resolved = ask();
   if (!resolved) return resolved.error();
   Result<Candidate> candidate = predict(resolved->request);
-  if (!candidate) return candidate.error();
+  if (!candidate) {
+    const bool of_settings =
+        context.arguments.words.empty() && !context.arguments.value("from").has_value();
+    return of_settings ? naming_origins(candidate.error(), context.settings) : candidate.error();
+  }
 
   CommandResult result;
   result.exit_code = candidate->fits ? kDone : kNo;
@@ -40,10 +44,8 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   } else {
     result.output = predict_text(resolved->request, *candidate, context.style);
   }
-  const Status written =
-      plan_output.write(resolved->request, *candidate, resolved->provenance,
-                        !context.json && !context.quiet, result.output, context.style);
-  if (!written) return written.error();
+  result.note(plan_output.write(resolved->request, *candidate, resolved->provenance,
+                                !context.json && !context.quiet, result.output, context.style));
   return result;
 }
 

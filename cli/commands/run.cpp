@@ -272,10 +272,9 @@ Result<CommandResult> with_report(const CommandContext& context, const Ready& re
                                   const RunReport& report, const ExitStatus& exit_status) {
   const SimulatedStep simulated = simulate_plan(ready.resolved.request, ready.candidate);
   const std::string text = run_report_to_json(report);
-  if (const Status written = write_named(context, "report", text); !written) return written.error();
-  const Status traced = write_named(context, "trace", run_trace(report, simulated));
-  if (!traced) return traced.error();
   CommandResult result;
+  result.note(write_named(context, "report", text));
+  result.note(write_named(context, "trace", run_trace(report, simulated)));
   const bool lost = report.end == RunReport::End::failed && killed_process(exit_status);
   const bool stopped = report.end == RunReport::End::interrupted && exit_status.interrupted;
   result.exit_code = lost ? kPeerLost : stopped ? kInterrupted : exit_status.exit_code;

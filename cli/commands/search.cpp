@@ -50,7 +50,7 @@ Result<CommandResult> search_command(const CommandContext& context) {
     line.show(share);
     return !resolved->time_limit || Seconds{line.seconds()} < *resolved->time_limit;
   });
-  if (!choice) return choice.error();
+  if (!choice) return naming_origins(choice.error(), context.settings);
 
   const PlanRequest& request = choice->request;  // on the chosen number of GPUs
   const SearchOutcome& report = choice->report;
@@ -73,10 +73,8 @@ Result<CommandResult> search_command(const CommandContext& context) {
                     typed_search(context.arguments, request.job.precision.name), context.style);
   }
   if (winner != nullptr) {
-    const Status written =
-        plan_output.write(request, *winner, resolved->provenance, !context.json && !context.quiet,
-                          result.output, context.style);
-    if (!written) return written.error();
+    result.note(plan_output.write(request, *winner, resolved->provenance,
+                                  !context.json && !context.quiet, result.output, context.style));
   }
   return result;
 }

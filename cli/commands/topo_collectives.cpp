@@ -154,14 +154,15 @@ Result<CommandResult> topo_collectives_command(const CommandContext& context) {
       rows.insert(rows.end(), priced.begin(), priced.end());
     }
   }
+  CommandResult result{context.json
+                           ? collectives_json(rows, report)
+                           : collectives_text(rows, report, machine->cluster, context.style)};
   if (output) {
     const std::string text = calibration_to_json(machine->calibration);
     if (*output == "-") return CommandResult{text};
-    if (const Status written = write_file(*output, text); !written) return written.error();
+    result.note(write_named(context, "output", text));
   }
-  return CommandResult{context.json
-                           ? collectives_json(rows, report)
-                           : collectives_text(rows, report, machine->cluster, context.style)};
+  return result;
 }
 
 }  // namespace echelon::cli

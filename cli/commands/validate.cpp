@@ -159,15 +159,12 @@ Result<CommandResult> validate_command(const CommandContext& context) {
   result.output = context.json ? validation_json(*report)
                                : validation_text(*report, *limit, context.style) +
                                      ablation_text(terms, context.style);
-  const Status written = write_named(context, "predictions", validation_rows_csv(*report));
-  if (!written) return written.error();
-  const Status drawn = write_named(context, "plot", validation_svg(*report));
-  if (!drawn) return drawn.error();
+  result.note(write_named(context, "predictions", validation_rows_csv(*report)));
+  result.note(write_named(context, "plot", validation_svg(*report)));
   const std::string picture = context.arguments.value("plot").value_or("");
-  const Status paged = write_named(context, "page",
-                                   accuracy_page(*report, unseen ? &*as_shipped : nullptr,
-                                                 picture.substr(picture.rfind('/') + 1), terms));
-  if (!paged) return paged.error();
+  result.note(write_named(context, "page",
+                          accuracy_page(*report, unseen ? &*as_shipped : nullptr,
+                                        picture.substr(picture.rfind('/') + 1), terms)));
   if (*limit && (report->time.rows == 0 || report->time.mean_abs > **limit)) result.exit_code = kNo;
   return result;
 }

@@ -74,10 +74,19 @@ Result<int> parse_whole(const PlanField& field, const Setting& setting) {
                      fmt::format("{} or {}", fmt::join(allowed, ", "), field.max));
 }
 
-/// In whole bytes, as a plan file holds it.
+/// In whole bytes, as a plan file holds it. A small number without its unit was meant in MiB.
 Result<Bytes> parse_bucket(const Setting& setting) {
   constexpr Bytes kMost{1e15};
+  constexpr Bytes kLeastWithoutUnit = 1_KiB;
   const Result<Bytes> size = parse_bytes(setting.value, setting.where);
+  const bool unit = setting.value.find_first_not_of("0123456789.") != std::string::npos;
+  if (size && !unit && *size >= kByte && *size < kLeastWithoutUnit) {
+    return input_error(
+        setting.where,
+        fmt::format("{} without a unit, {:g} bytes", in_quotes(setting.value), size->in(kByte)),
+        "a size with its unit, for example 25MB",
+        fmt::format("nearest valid: {} {}MiB", setting.where, setting.value));
+  }
   if (!size || (*size >= kByte && *size <= kMost)) {
     return size ? Result(Bytes{std::floor(size->in(kByte))}) : size;
   }

@@ -70,33 +70,53 @@ std::string measured_rates(const ClusterTopology& cluster, const Framework& fram
   return !path.empty() && std::filesystem::exists(path, ignored) ? path : "";
 }
 
-Result<Calibration> calibration_of(const Settings& settings, const ClusterTopology& cluster,
-                                   const Framework& framework, std::vector<std::string>& assumed,
-                                   std::string& path) {
-  const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
-  if (const Setting* setting = settings.find("calibration")) {
-    path = setting->value;
-    if (const Status there = check_exists(path, setting->where, "a calibration file"); !there) {
-      return there.error();
-    }
-    const Result<Calibration> calibration = load_calibration(setting->value, cores);
-    if (!calibration) return at(*setting, calibration.error());
-    if (!calibration->fitted_to.empty()) {
-      assumed.push_back(fmt::format("rates of calibration {}: {} (--calibration)",
-                                    calibration->name, calibration->fitted_to));
-    }
-    return calibration;
+/// The calibration of --calibration, and what it means for this GPU and framework.
+Result<Calibration> calibration_named(const Setting& setting, int cores, HardwareModel& machine,
+                                      std::vector<std::string>& assumed) {
+  const Status there = check_exists(setting.value, setting.where, "a calibration file");
+  if (!there) return there.error();
+  Result<Calibration> calibration = load_calibration(setting.value, cores);
+  if (!calibration) return at(setting, calibration.error());
+  if (!calibration->fitted_to.empty()) {
+    assumed.push_back(fmt::format("rates of calibration {}: {} (--calibration)", calibration->name,
+                                  calibration->fitted_to));
   }
-  const std::string measured = measured_rates(cluster, framework);
-  Result<Calibration> calibration = measured.empty() ? pick_calibration(cluster.gpu(), framework)
-                                                     : load_calibration(measured, cores);
+  const GpuSpec& gpu = machine.cluster.gpu();
+  NamedCalibration named = named_calibration(*std::move(calibration), gpu, machine.framework);
+  if (!named.foreign.empty()) {
+    machine.remarks.push_back(fmt::format(
+        "rates of {} on {} under {}: extrapolated, with a band as wide as for GPUs and frameworks "
+        "without runs ({})",
+        named.foreign, gpu.name, machine.framework.name, setting.where));
+  }
+  return std::move(named.calibration);
+}
+
+/// Sets machine.calibration, its path, and the remarks on it.
+Status read_calibration(const Settings& settings, HardwareModel& machine,
+                        std::vector<std::string>& assumed) {
+  const ClusterTopology& cluster = machine.cluster;
+  const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
+  const auto keep = [&](Result<Calibration> found) -> Status {
+    if (!found) return found.error();
+    machine.calibration = *std::move(found);
+    return Done{};
+  };
+  if (const Setting* setting = settings.find("calibration")) {
+    machine.calibration_path = setting->value;
+    return keep(calibration_named(*setting, cores, machine, assumed));
+  }
+  const std::string measured = measured_rates(cluster, machine.framework);
+  Result<Calibration> calibration = measured.empty()
+                                        ? pick_calibration(cluster.gpu(), machine.framework)
+                                        : load_calibration(measured, cores);
   if (calibration) {
     assumed.push_back(fmt::format("rates of calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
                                   calibration->fitted_to.empty() ? "" : ", ",
                                   calibration->fitted_to));
   }
-  return calibration;
+  return keep(std::move(calibration));
 }
 
 /// Whether `text` is a path, not a name of the catalog.
@@ -167,11 +187,9 @@ Result<HardwareModel> hardware_model_of(const Settings& settings, std::int64_t g
   note_domains(*cluster, settings.has("max-gpus"), assumed);
   const Result<Framework> framework = framework_of(settings, *cluster, assumed);
   if (!framework) return framework.error();
-  std::string path;
-  const Result<Calibration> calibration =
-      calibration_of(settings, *cluster, *framework, assumed, path);
-  if (!calibration) return calibration.error();
-  return HardwareModel{*std::move(cluster), name, *framework, *calibration, path};
+  HardwareModel machine{*std::move(cluster), name, *framework, {}, {}, {}};
+  if (const Status read = read_calibration(settings, machine, assumed); !read) return read.error();
+  return machine;
 }
 
 }  // namespace echelon::cli

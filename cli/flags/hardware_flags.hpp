@@ -19,6 +19,7 @@ struct HardwareModel {
   Framework framework;
   Calibration calibration;
   std::string calibration_path;
+  std::vector<std::string> remarks;  ///< what a plan file does not say of it
 };
 /// `gpus` ≤ 0 takes the description's own size. Defaults are stated in `assumptions`.
 [[nodiscard]] Result<HardwareModel> hardware_model_of(const Settings& settings, std::int64_t gpus,

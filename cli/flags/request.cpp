@@ -332,6 +332,7 @@ Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given
                                          sharing_cluster(settings, machine->cluster), assumed);
   if (!job) return job.error();
   note_origins(settings, assumed);
+  assumed.insert(assumed.end(), machine->remarks.begin(), machine->remarks.end());
   assumed.insert(assumed.end(), reading->remarks.begin(), reading->remarks.end());
   PlanRequest request{.model = model,
                       .job = *job,
@@ -414,7 +415,9 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
                       .constraints = constraints_after(file, changes, *pinned),
                       .keep_free = file.keep_free,
                       .max_memory = file.max_memory,
-                      .assumptions = reading->remarks};
+                      .assumptions = machine->remarks};
+  request.assumptions.insert(request.assumptions.end(), reading->remarks.begin(),
+                             reading->remarks.end());
   leave_out_dropout(request);
   note_unbalanced_experts(request);
   leave_out_prediction_modules(request);

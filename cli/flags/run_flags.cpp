@@ -1,11 +1,15 @@
 #include "cli/flags/run_flags.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "cli/flags/this_machine.hpp"
 #include "cli/flags/values.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
@@ -100,6 +104,12 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.number("learning-rate", 0, kMostRate, s.learning_rate);
   s.min_lr = 0.1 * s.learning_rate;
   flags.number("min-lr", 0, kMostRate, s.min_lr);
+  if (const Setting* least = settings.find("min-lr"); least && s.min_lr > s.learning_rate) {
+    flags.keep(input_error(least->where,
+                           fmt::format("{} is above the peak learning rate, {:g}",
+                                       in_quotes(least->value), s.learning_rate),
+                           "at most the peak", "--learning-rate sets the peak"));
+  }
   flags.count("warmup-steps", 0, s.warmup_steps);
   flags.count("lr-decay-steps", 1, s.lr_decay_steps);
   flags.number("weight-decay", 0, 1, s.weight_decay);
@@ -111,7 +121,13 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   s.launcher = flags.choice("launcher", {"local", "mpi", "env"});
   std::int64_t cores = 0;
   flags.count("cores", 1, cores);
-  s.cores = static_cast<int>(cores);
+  if (const Setting* asked = settings.find("cores"); asked && cores > host_facts().cores) {
+    flags.keep(input_error(
+        asked->where,
+        fmt::format("{} of the {} processor cores of this machine", cores, host_facts().cores),
+        fmt::format("at most {}", host_facts().cores)));
+  }
+  s.cores = static_cast<int>(std::min<std::int64_t>(cores, host_facts().cores));
   if (const Setting* timeout = settings.find("timeout")) {
     const Result<Seconds> time = parse_duration(*timeout);
     if (!time) return time.error();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -26,6 +27,19 @@ std::string_view rival_of(std::string_view flag) {
     if (flag == b) return a;
   }
   return {};
+}
+
+/// Whether `text` has `word` with no letter, digit or dash around it.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto inside = [&](std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 ||
+                                text[at] == '-' || text[at] == '_');
+  };
+  for (std::size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    if (!(at > 0 && inside(at - 1)) && !inside(at + word.size())) return true;
+  }
+  return false;
 }
 
 bool exists(const std::string& path) {
@@ -97,12 +111,28 @@ Result<Settings> merged_settings(const Arguments& arguments) {
   return settings;
 }
 
+Error naming_origins(Error error, const Settings& settings) {
+  const std::string message = error.message();
+  for (const auto& [flag, setting] : settings.all()) {
+    const bool typed = setting.where.starts_with("--");
+    if (typed || message.find(setting.where) != std::string::npos) continue;
+    if (!has_word(message, "--" + flag) && !has_word(message, flag + " " + setting.value)) continue;
+    error.hint += fmt::format("{}{} {} is from {}", error.hint.empty() ? "" : "; ", flag,
+                              setting.value, setting.where);
+  }
+  return error;
+}
+
 std::vector<std::string> suspicious_variables() {
   // Those two are read by the wrapper ./plan.
   std::vector<std::string> known = {"PLAN_NO_INSTALL", "PLAN_CMAKE_ARGS"};
   std::vector<std::string> old;
+  std::vector<std::string> alone;  // of flags that only the command line gives
   for (const Flag& flag : flags()) {
-    if (!flag.layered) continue;
+    if (!flag.layered) {
+      alone.push_back(environment_name(flag.name));
+      continue;
+    }
     known.push_back(environment_name(flag.name));
     for (const std::string& each : spellings(flag)) old.push_back(environment_name(each));
   }
@@ -113,6 +143,11 @@ std::vector<std::string> suspicious_variables() {
     const bool read =
         std::ranges::find(known, name) != known.end() || std::ranges::find(old, name) != old.end();
     if (!name.starts_with("PLAN_") || read) continue;
+    if (std::ranges::find(alone, name) != alone.end()) {
+      notes.push_back(fmt::format(
+          "the variable {} is ignored: its flag is given on the command line alone", name));
+      continue;
+    }
     const std::string nearest = nearest_name(name, known);
     if (!nearest.empty()) {
       notes.push_back(fmt::format("the variable {} is ignored; did you mean {}?", name, nearest));

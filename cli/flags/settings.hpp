@@ -48,7 +48,11 @@ inline constexpr const char* kProjectFile = ".echelon.json";
 
 /// All layers, in order; files are skipped with --no-config and where they do not exist.
 [[nodiscard]] Result<Settings> merged_settings(const Arguments& arguments);
-/// Variables that look like a misspelt one of ours, in sentences.
+/// An error of the planner, which does not know where values came from, with the origin of those
+/// that it names and that the environment or a file set: "tp 3 is from PLAN_TP".
+[[nodiscard]] Error naming_origins(Error error, const Settings& settings);
+/// Variables that look like a misspelt one of ours, or are those of flags without one, in
+/// sentences.
 [[nodiscard]] std::vector<std::string> suspicious_variables();
 
 }  // namespace echelon::cli

@@ -1,6 +1,8 @@
 // Configuration files: flags as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/flags/settings.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/json/json_io.hpp"
@@ -20,6 +22,12 @@ std::optional<std::string> text_of(const Json& value) {
     list += (list.empty() ? "" : ",") + (item.is_string() ? item.get<std::string>() : item.dump());
   }
   return list;
+}
+
+/// "warmup-steps" of the key "warmup_steps".
+std::string flag_spelled(std::string key) {
+  std::ranges::replace(key, '_', '-');
+  return key;
 }
 
 }  // namespace
@@ -42,6 +50,13 @@ Result<Settings> settings_of_file(const std::string& path) {
       for (const std::string& spelling : spellings(candidate)) {
         if (candidate.layered && config_key(spelling) == key) flag = &candidate;
       }
+    }
+    const std::string spelled = flag_spelled(key);
+    if (const Flag* alone = find_spelling(spelled); flag == nullptr && alone != nullptr) {
+      return input_error(
+          where, "a flag of the command line alone",
+          "a flag of the job, the cluster, the plan or the search, such as model, gpus or tp",
+          fmt::format("give --{} with the command", alone->name));
     }
     if (flag == nullptr) {
       return input_error(where, "unknown key", "a flag's name with _ for -",

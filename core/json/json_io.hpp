@@ -54,6 +54,8 @@ class JsonReader {
   std::string choice(std::string_view key, std::initializer_list<std::string_view> allowed);
   /// True if the key is present and not null.
   [[nodiscard]] bool has(std::string_view key) const;
+  /// True if the key was asked for, not only ignored, and is absent or null.
+  [[nodiscard]] bool lacks(std::string_view key) const;
   /// The raw member, marked as read, or null if absent; an object needs its own reader.
   const Json* member(std::string_view key);
   /// Marks keys as read that are known but deliberately unused.
@@ -77,7 +79,8 @@ class JsonReader {
   std::string where_;
   std::string pointer_;
   std::vector<std::string> known_;
-  std::string missing_;  ///< the missing required key, if that is the error
+  std::vector<std::string> asked_;  ///< … without those that are ignored
+  std::string missing_;             ///< the missing required key, if that is the error
   bool rest_ignored_ = false;
   std::optional<Error> error_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -80,6 +81,7 @@ void JsonReader::fail(std::string_view key, std::string found, std::string expec
 
 const Json* JsonReader::find(std::string_view key, const char* expected, bool required) {
   known_.emplace_back(key);
+  asked_.emplace_back(key);
   if (!object_.is_object()) return nullptr;
   const auto at = object_.find(std::string(key));
   if (at != object_.end() && (required || !at->is_null())) return &*at;
@@ -188,6 +190,7 @@ bool JsonReader::has(std::string_view key) const {
 
 const Json* JsonReader::member(std::string_view key) {
   known_.emplace_back(key);
+  asked_.emplace_back(key);
   if (!object_.is_object()) return nullptr;
   const auto at = object_.find(std::string(key));
   return at == object_.end() ? nullptr : &*at;
@@ -198,6 +201,10 @@ void JsonReader::ignore(std::initializer_list<std::string_view> keys) {
 }
 
 void JsonReader::ignore_rest() { rest_ignored_ = true; }
+
+bool JsonReader::lacks(std::string_view key) const {
+  return std::find(asked_.begin(), asked_.end(), key) != asked_.end() && !has(key);
+}
 
 std::vector<std::string> JsonReader::unread() const {
   std::vector<std::string> keys;
@@ -217,7 +224,10 @@ Status JsonReader::finish() {
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       if (missing_.empty()) {
-        fail(key, "unknown key " + in_quotes(key), "", did_you_mean(key, known_));
+        std::vector<std::string> absent;  // a key that is there was not misspelt
+        std::ranges::copy_if(known_, std::back_inserter(absent),
+                             [&](const std::string& each) { return !object_.contains(each); });
+        fail(key, "unknown key " + in_quotes(key), "", did_you_mean(key, absent));
         break;
       }
       // The missing key may be present under a misspelt name.

@@ -159,6 +159,46 @@ void note_unknown_keys(const JsonReader& reader, ModelReading& reading) {
                             list + ")");
 }
 
+/// A kind of rotary scaling that this version does not know.
+void note_unknown_scaling(ModelReading& reading) {
+  for (const std::string& each : reading.model.constants->other_arithmetic) {
+    if (each.ends_with(kUnknownRopeScaling)) {
+      reading.remarks.push_back("not priced: " + each + " in the model's file");
+    }
+  }
+}
+
+std::string_view hidden_act_of(Activation activation) {
+  switch (activation) {
+    case Activation::gelu: return "gelu";
+    case Activation::relu: return "relu";
+    case Activation::squared_relu: return "relu2";
+    case Activation::silu: return "silu";
+  }
+  return "";
+}
+
+/// Keys that published files of most families state: where one is missing, the file may be cut
+/// short or of another family.
+void note_defaults(const JsonReader& reader, const Json& object, ModelReading& reading) {
+  const ModelSpec& model = reading.model;
+  std::string list;
+  const auto note = [&](const char* key, const std::string& value) {
+    if (!reader.lacks(key) || object.contains(key)) return;  // null is stated
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", key, value);
+  };
+  note("num_key_value_heads",
+       fmt::format("{}{}", model.kv_heads, model.kv_heads == model.heads ? " (multi-head)" : ""));
+  if (!reader.has("hidden_activation"))
+    note("hidden_act", std::string(hidden_act_of(model.activation)));
+  note("rms_norm_eps", fmt::format("{:g}", model.constants->norm_epsilon));
+  // Files of families whose default is true leave it out.
+  if (!model.tied_embeddings) note("tie_word_embeddings", "false");
+  if (list.empty()) return;
+  reading.remarks.push_back(fmt::format(
+      "by default of {}, since the model's file has no such keys: {}", model.architecture, list));
+}
+
 /// The parts of the outer object that belong to other networks: vision_config, audio_config.
 std::string other_networks(const Json& document) {
   std::string list;
@@ -327,6 +367,8 @@ Result<ModelReading> read_huggingface(const Json& document, std::string_view whe
     note_quantization(outer.has("quantization_config") ? outer : reader, reading);
     note_head(outer, reading);
     note_unused_experts(reader, reading);
+    note_defaults(reader, language.object, reading);
+    note_unknown_scaling(reading);
     note_unknown_keys(reader, reading);
   }
   for (JsonReader* step : {&outer, &reader}) {

@@ -11,6 +11,7 @@ namespace echelon {
 
 Activation read_activation(JsonReader& reader, std::string_view key, Activation otherwise,
                            ModelSpec& model) {
+  (void)reader.member(key);
   if (!reader.has(key)) return otherwise;
   const std::string word =
       reader.choice(key, {"silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh",

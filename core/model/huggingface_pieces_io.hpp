@@ -30,6 +30,9 @@ struct RopeDefaults {
 };
 void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwise = {});
 
+/// How add_arithmetic() calls a kind of scaling that has no field: "'x' scaling of …".
+inline constexpr std::string_view kUnknownRopeScaling = " scaling of the rotary embedding";
+
 /// Exact and quick GELU are recorded as deviations, since the runtime executes the tanh form.
 [[nodiscard]] Activation read_activation(JsonReader& reader, std::string_view key,
                                          Activation otherwise, ModelSpec& model);

@@ -91,7 +91,7 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
       return inner.fail(key, in_quotes(word), fmt::format("one of {}", fmt::join(known, ", ")),
                         std::move(near));
     }
-    add_arithmetic(model, in_quotes(word) + " scaling of the rotary embedding");
+    add_arithmetic(model, in_quotes(word) + std::string(kUnknownRopeScaling));
     return;
   }
   inner.ignore({"original_max_position_embeddings", "max_position_embeddings"});

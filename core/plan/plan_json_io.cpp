@@ -234,6 +234,10 @@ std::int64_t whole_bytes(Bytes bytes) {
   return std::llround(finite(bytes.in(kByte), "a number of bytes"));
 }
 
+std::int64_t whole_bytes_within(Bytes limit) {
+  return static_cast<std::int64_t>(std::floor(finite(limit.in(kByte), "a number of bytes")));
+}
+
 std::string json_key(const PlanField& field) {
   return std::string(field.key) + (field.kind == PlanFieldKind::size ? "_bytes" : "");
 }
@@ -289,7 +293,7 @@ Json memory_json(const Prediction& costs) {
     stage["total_bytes"] = total;
     stages.push_back(std::move(stage));
   }
-  return Json{{"capacity_bytes", whole_bytes(costs.capacity)},
+  return Json{{"capacity_bytes", whole_bytes_within(costs.capacity)},
               {"peak_bytes", whole_bytes(costs.peak)},
               {"peak_reserved_bytes", whole_bytes(costs.peak_reserved)},
               {"stages", std::move(stages)}};

@@ -28,6 +28,8 @@ namespace echelon {
 inline constexpr double kMaxBytes = 1e18;
 /// Bytes as a whole number.
 [[nodiscard]] std::int64_t whole_bytes(Bytes bytes);
+/// … of a limit: rounded down, so that what is written is within it.
+[[nodiscard]] std::int64_t whole_bytes_within(Bytes limit);
 
 /// The key of a field by itself: "tp", "bucket_bytes".
 [[nodiscard]] std::string json_key(const PlanField& field);

@@ -101,6 +101,18 @@ struct Calibration {
     std::string text;
   };
   std::vector<Source> sources;
+
+  /// The GPU family and framework of the calibration that its file extends, where rates are taken
+  /// from it.
+  struct Base {
+    std::string gpu_family;
+    std::string framework;
+  };
+  std::optional<Base> base{};
 };
+
+/// Widening of the band for software or GPUs without their own calibration: such models err by
+/// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
+inline constexpr double kUnseenBand = 0.2;
 
 }  // namespace echelon

@@ -1,5 +1,6 @@
 #include "costmodel/calibration/calibration_io.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "core/base/embedded.hpp"
 #include "core/base/expects.hpp"
 #include "core/base/text.hpp"
+#include "core/json/document_kind_io.hpp"
 #include "core/json/json_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "topologies/description/catalog.hpp"
@@ -30,10 +32,19 @@ const EmbeddedFile* find_shipped(std::string_view name) {
   return nullptr;
 }
 
-std::vector<std::string> shipped_names() {
+/// "did you mean 'hopper-nanotron'?", else the calibrations of GPU families and what follows them.
+std::string nearest_shipped(std::string_view name) {
   std::vector<std::string> names;
-  for (const EmbeddedFile& file : embedded_calibrations()) names.emplace_back(file.name);
-  return names;
+  std::string families;
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    if (file.name.starts_with("prior-")) continue;
+    names.emplace_back(file.name);
+    if (file.name.find('-') != std::string_view::npos) continue;
+    families += (families.empty() ? "" : ", ") + std::string(file.name);
+  }
+  std::string hint = did_you_mean(name, names);
+  if (!hint.empty()) return hint;
+  return "shipped: " + families + "; with a framework: hopper-megatron-core";
 }
 
 /// The base that a file extends, by the name of a shipped calibration; chains through the user's
@@ -43,9 +54,8 @@ Result<Calibration> read_base(JsonReader& reader) {
   if (base.empty()) return Calibration{};
   const EmbeddedFile* file = find_shipped(base);
   if (file == nullptr) {
-    const auto names = shipped_names();
-    return input_error(reader.where() + " at " + reader.pointer_to("extends"), in_quotes(base),
-                       "the name of a shipped calibration", did_you_mean(base, names));
+    return input_error(reader.pointer_to("extends"), in_quotes(base),
+                       "the name of a shipped calibration", nearest_shipped(base));
   }
   return parse_calibration(file->content, "shipped calibration " + base);
 }
@@ -91,18 +101,21 @@ void read_band(JsonReader& reader, Calibration& out, Status& status) {
   out.memory_band = std::move(band);
 }
 
-void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out, Status& status) {
+/// Whether all rates are the file's own; `complete`: they must be.
+bool read_rates(JsonReader& reader, int schema, bool complete, Calibration& out, Status& status) {
   const Json* rates = reader.member("rates");
   if (rates == nullptr || !rates->is_object()) {
     reader.fail("rates", rates == nullptr ? "no key 'rates'" : "not an object",
                 "an object of {\"value\", \"unit\", \"source\"} entries");
-    return;
+    return false;
   }
-  JsonReader all(*rates, reader.where(), reader.pointer_to("rates"));
+  bool own = true;
+  JsonReader all(*rates, reader.where(), "/rates");
   for (const CalibrationField& field : calibration_fields()) {
     const char* key = field.key_in(schema);
     if (!all.has(key)) {
       (void)all.member(key);  // a known key that is absent
+      own = false;
       if (complete) {
         all.fail(key, std::string("no rate '") + key + "'",
                  "every rate, or \"extends\" naming a shipped calibration");
@@ -114,7 +127,7 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
       all.fail(key, "not an object", "{\"value\": …, \"unit\": …, \"source\": …}");
       continue;
     }
-    JsonReader one(*entry, reader.where(), all.pointer_to(key));
+    JsonReader one(*entry, reader.where(), "/rates/" + std::string(key));
     const double value = one.number("value", field.min, field.max);
     (void)one.choice("unit", {field.unit});
     std::string source = one.string("source");
@@ -124,6 +137,7 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
   }
   if (schema < kSchema) read_margin(all, out, status);
   if (Status done = all.finish(); !done && status.ok()) status = done;
+  return own;
 }
 
 /// `under`: the rates that the file's own replace, if not those of the calibration that it extends.
@@ -135,6 +149,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where,
   const bool extends = reader.has("extends");
   Result<Calibration> base = read_base(reader);
   if (!base) return base.error();
+  const Calibration::Base from{base->gpu_family, base->framework};
   Calibration out = under == nullptr ? *std::move(base) : *under;
   out.name = reader.string("name");
   out.gpu_family = reader.string("gpu");
@@ -146,7 +161,8 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where,
                                             : Evidence::extrapolated;
   out.fitted_to = reader.string("fitted_to");
   Status nested = Done{};
-  read_rates(reader, schema, !extends, out, nested);
+  const bool own = read_rates(reader, schema, !extends, out, nested);
+  out.base = extends && !own ? std::optional(from) : std::nullopt;
   if (schema == kSchema) read_band(reader, out, nested);
   if (Status done = reader.finish(); !done) return done.error();
   if (!nested) return nested.error();
@@ -164,9 +180,12 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view wh
 Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path) {
   Result<Json> json = read_json(path);
   if (!json) return json.error();
+  if (const Status kind = check_kind(*json, path, DocumentKind::calibration); !kind) {
+    return kind.error();
+  }
   std::vector<CalibrationByCores> out;
-  const auto kind = json->is_object() ? json->find("kind") : json->end();
-  if (!json->is_object() || kind == json->end() || *kind != kByCores) {
+  const auto kind = json->find("kind");
+  if (kind == json->end() || *kind != kByCores) {
     Result<Calibration> only = read_calibration(*json, path);
     if (!only) return only.error();
     out.push_back({1, *std::move(only)});
@@ -266,6 +285,42 @@ Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framew
   if (!found) return prior_calibration(gpu, framework);
   if (!framework.calibrated_as.empty()) found->evidence = Evidence::extrapolated;
   return *std::move(found);
+}
+
+namespace {
+
+/// Whether rates of `named` ("hopper", "H100-SXM5-80GB", "any") are those of the GPU's family.
+bool is_of_gpu(const std::string& named, const GpuSpec& gpu) {
+  const std::string family = gpu_family(gpu);
+  if (named == "any" || named == "generic" || named == family || named == gpu.name) return true;
+  static const std::vector<GpuSummary> kKnown = list_gpus();
+  return std::ranges::any_of(kKnown, [&](const GpuSummary& each) {
+    return each.spec.name == named && gpu_family(each.spec) == family;
+  });
+}
+
+}  // namespace
+
+NamedCalibration named_calibration(Calibration given, const GpuSpec& gpu,
+                                   const Framework& framework) {
+  const auto is_own = [&](const std::string& family, const std::string& software) {
+    const bool same = software == "any" || software == framework.name;
+    return same && is_of_gpu(family, gpu);
+  };
+  NamedCalibration out{std::move(given), {}};
+  Calibration& c = out.calibration;
+  if (!is_own(c.gpu_family, c.framework)) {
+    out.foreign = c.gpu_family + "/" + c.framework;
+  } else if (c.base && !is_own(c.base->gpu_family, c.base->framework)) {
+    out.foreign = c.base->gpu_family + "/" + c.base->framework;
+  }
+  if (out.foreign.empty()) return out;
+  constexpr double kWidest = 1;
+  c.evidence = Evidence::extrapolated;
+  c.time_band = std::min(kWidest, std::hypot(c.time_band, kUnseenBand));
+  const Result<Calibration> usual = pick_calibration(gpu, framework);
+  if (usual) c.time_band = std::max(c.time_band, usual->time_band);
+  return out;
 }
 
 namespace {

@@ -28,6 +28,15 @@ namespace echelon {
 /// without a family; replaced by what is the software's on every GPU (prior-FRAMEWORK: work of the
 /// host, the allocator), and this by what both decide (prior-FAMILY-FRAMEWORK: attention).
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework);
+/// A calibration that the user named, for plans on `gpu` under `framework`. One of another GPU
+/// family or framework, or one that takes rates from such a one ("extends"), is extrapolated: its
+/// band is widened by kUnseenBand and at least as wide as that of the shipped calibration.
+struct NamedCalibration {
+  Calibration calibration;
+  std::string foreign;  ///< "hopper/megatron-core", whose rates they are; "" for this pair's own
+};
+[[nodiscard]] NamedCalibration named_calibration(Calibration given, const GpuSpec& gpu,
+                                                 const Framework& framework);
 /// A user's file (every field required, or "extends" a shipped one).
 /// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.
 [[nodiscard]] Result<Calibration> load_calibration(const std::string& path, int cores = 1);

@@ -21,6 +21,16 @@ void draw_elided_text(QPainter& painter, const QRectF& area, const QString& text
   painter.drawText(area, flags | Qt::TextSingleLine, cut);
 }
 
+QString clauses_within(const QString& words, const QFontMetricsF& metrics, double width) {
+  QString shown = words;
+  while (metrics.horizontalAdvance(shown) > width) {
+    const auto comma = shown.lastIndexOf(", ");
+    if (comma < 0) return metrics.elidedText(shown, Qt::ElideRight, width);
+    shown.truncate(comma);
+  }
+  return shown;
+}
+
 QBrush hatched(const QColor& colour) { return {colour, Qt::BDiagPattern}; }
 
 QColor with_opacity(QColor colour, double opacity) {

@@ -19,6 +19,11 @@ void draw_message(QPainter& painter, const QRectF& area, const QPalette& palette
 void draw_elided_text(QPainter& painter, const QRectF& area, const QString& text,
                       int flags = Qt::AlignLeft | Qt::AlignVCenter);
 
+/// `words` where they fit into `width`; else what stands before their last comma that does. A first
+/// clause that is too wide as well is elided.
+[[nodiscard]] QString clauses_within(const QString& words, const QFontMetricsF& metrics,
+                                     double width);
+
 /// Diagonal stripes on a transparent background.
 [[nodiscard]] QBrush hatched(const QColor& colour);
 [[nodiscard]] QColor with_opacity(QColor colour, double opacity);

@@ -210,7 +210,7 @@ void MemoryView::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(bold);
   painter.setPen(text);
   draw_elided_text(painter, QRectF(kEdge, kEdge, width() - 2 * kEdge, line),
-                   tr("GiB per stage · peak %1 on stage %2")
+                   tr("GiB per stage · at most %1 reserved, on stage %2")
                        .arg(gibibytes(memory.peak_reserved))
                        .arg(memory.tightest_stage));
   painter.setFont(font());

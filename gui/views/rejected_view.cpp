@@ -142,7 +142,7 @@ void RejectedView::show_space(SpaceResultPtr space) {
     for (const int column : {1, 2})
       item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     item->setToolTip(0, plan);
-    item->setToolTip(2, "peak memory of the stage minus the limit");
+    item->setToolTip(2, "reserved memory of the stage minus the limit");
     item->setToolTip(3, item->text(3));
   }
   page_->show_content();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gui/canvas/painting.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/stale_overlay.hpp"
 #include "gui/canvas/theme.hpp"
@@ -113,7 +114,7 @@ void SummaryCard::draw_tile(QPainter& painter, int index) const {
     const QFontMetrics metrics(font);
     const QRect at(inner.left(), top, inner.width(), metrics.height());
     painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
-                     metrics.elidedText(qt_text(words), Qt::ElideRight, at.width()));
+                     clauses_within(qt_text(words), QFontMetricsF(font), at.width()));
     return top + metrics.height();
   };
   QColor dimmed = palette().color(QPalette::WindowText);

@@ -123,7 +123,7 @@ double proved_gap(const Findings& found, const NodeQueue& nodes) {
 }
 
 /// The plan that prediction makes of the constraints is the one that a user has in mind: its error
-/// names the flag. Then the most frequent reasons against the others; that degrees are not the
+/// names the flag. Then the most frequent other reasons against the rest; that degrees are not the
 /// number of GPUs is no reason but the enumeration.
 Error no_legal_configuration(const PlanRequest& request, const Findings& found) {
   constexpr std::size_t kMostReasons = 2;
@@ -134,10 +134,17 @@ Error no_legal_configuration(const PlanRequest& request, const Findings& found) 
   if (counts.size() > 1 && mismatch != counts.end()) counts.erase(mismatch);
   if (counts.size() > kMostReasons) counts.resize(kMostReasons);
   std::string reasons;
-  const Result<ParallelPlan> plain = plan_from_constraints(request);
+  std::optional<RejectionReason> broken;
+  const Result<ParallelPlan> plain = plan_from_constraints(request, &broken);
   if (!plain) reasons = plain.error().message();
+  // A flag that contradicts another does so in every plan, whatever else is wrong with some.
+  const bool of_flag = !plain && plain.error().where.starts_with("--");
+  if (broken == RejectionReason::contradictory && of_flag) counts.clear();
   for (const RejectionCount& entry : counts) {
-    if (reasons.find(entry.nearest) != std::string::npos) continue;
+    const auto said = [&](std::string_view text) {
+      return reasons.find(text) != std::string::npos;
+    };
+    if (said(entry.nearest) || said(describe(entry.reason))) continue;
     reasons += fmt::format("{}{} ({}; {} combination{})", reasons.empty() ? "" : "; ",
                            describe(entry.reason), entry.nearest, entry.count,
                            entry.count == 1 ? "" : "s");

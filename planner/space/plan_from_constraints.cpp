@@ -25,6 +25,19 @@ bool etp_is_wrong(const PlanRequest& request, const ParallelPlan& plan) {
   return plan.etp > 1 && saturated_product({plan.tp, plan.cp, plan.dp}) % plan.ep == 0;
 }
 
+/// The layers of the fullest stage, where more of them are to be recomputed in full than a stage
+/// has.
+std::optional<int> most_recomputed(const ParallelPlan& plan) {
+  if (plan.recompute != Recompute::full) return std::nullopt;
+  const auto stages = std::min(plan.recompute_layers.size(), plan.layers_per_stage.size());
+  for (std::size_t s = 0; s < stages; ++s) {
+    if (plan.recompute_layers[s] > plan.layers_per_stage[s]) {
+      return *std::ranges::max_element(plan.layers_per_stage);
+    }
+  }
+  return std::nullopt;
+}
+
 /// Flag a rejected single configuration should be blamed on.
 std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, RejectionReason reason) {
   using enum RejectionReason;
@@ -44,6 +57,8 @@ std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, Reject
     case framework_lacks_feature: return "--framework";
     case no_price: return plan.cp > 1 ? "--cp" : "the configuration";
     case contradictory:
+      if (most_recomputed(plan)) return "--recompute-layers";
+      break;
     case memory: break;
   }
   return "the configuration";
@@ -179,6 +194,10 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
       const bool offered = taken && request.framework.offers_cp(plan.cp_comm);
       if (plan.cp == 1 || offered || !request.framework.offers_cp(other)) return {};
       return degrees(fmt::format("--cp-comm {}", name_of(other)));
+    }
+    case contradictory: {
+      const std::optional<int> most = most_recomputed(plan);
+      return most ? degrees(fmt::format("--recompute-layers {}", *most)) : std::string();
     }
     default: return {};
   }

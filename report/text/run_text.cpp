@@ -260,10 +260,10 @@ std::string goodput_text(const RunReport& report, const TextStyle& style) {
 
 std::string step_line(const RunStep& step, std::int64_t of) {
   const double left = static_cast<double>(of - step.step - 1) * step.seconds.in(kSecond);
-  std::string line =
-      fmt::format("step {} of {}: loss {}, {} tokens/s, {} a step, {} to go", step.step + 1, of,
-                  figure(step.loss, 4), grouped(std::llround(step.tokens_per_second)),
-                  duration(step.seconds), duration(Seconds{left}));
+  std::string line = fmt::format("step {} ({} of {}): loss {}, {} tokens/s, {} a step, {} to go",
+                                 step.step, step.step + 1, of, figure(step.loss, 4),
+                                 grouped(std::llround(step.tokens_per_second)),
+                                 duration(step.seconds), duration(Seconds{left}));
   for (const std::string& note : step.notes) line += "; " + note;
   return line;
 }

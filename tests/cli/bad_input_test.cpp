@@ -118,6 +118,7 @@ TEST_CASE("errors for sizes out of range give the range") {
          {"--model 7b --max-memory 76", {"--max-memory", "less than 1 MiB", "76GiB"}},
          {"--model 7b --max-memory 1KB", {"less than 1 MiB", "at most the 79.18 GiB"}},
          {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
+         {"--model 7b --bucket 25", {"'25' without a unit", "nearest valid: --bucket 25MiB"}},
          {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
          {"--model 7b --max-memory 80Gb", {"--max-memory", "small b means bits"}},
          {"topo collectives --bytes 1Mi,x", {"--bytes", "'x'"}},
@@ -295,6 +296,20 @@ TEST_CASE("flags and words that are out of place are named") {
          {"--model 7b --color sometimes", {"--color", "auto, always or never"}},
          {"--model 7b --json -o -", {"--output", "--json"}}},
         2);
+}
+
+TEST_CASE("a search without a legal configuration gives each reason once, and no others") {
+  const Sandbox sandbox;
+  const std::string degrees =
+      complaint(sandbox.plan("--model 7b --gpus 8 --tp 2 --pp 2 --dp 4"), 2);
+  const std::string reason = "the degrees do not multiply to the number of GPUs";
+  REQUIRE(lacks(degrees, reason) == "");
+  CHECK(degrees.find(reason) == degrees.rfind(reason));
+  const std::string layers =
+      complaint(sandbox.plan("--model 7b --gpus 8 --recompute full --recompute-layers 40"), 2);
+  CHECK(lacks(layers, "--recompute-layers: 40 recomputed layers on a stage of 32") == "");
+  CHECK(lacks(layers, "nearest valid: --recompute-layers 32") == "");
+  CHECK(lacks(layers, "offload") != "");
 }
 
 TEST_CASE("missing files are wrong input") {

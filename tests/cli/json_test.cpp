@@ -95,6 +95,18 @@ void check_certificate(const Json& certificate) {
 
 }  // namespace
 
+TEST_CASE("the capacity of the JSON is a limit that --max-memory takes") {
+  const Sandbox sandbox;
+  for (const char* cluster : {"dgx-h100", "dgx-a100", "gb200-nvl72", "l40s"}) {
+    CAPTURE(cluster);
+    const std::string job = std::string("--model gpt2 --gpus 1 --json --cluster ") + cluster;
+    const auto bytes = document(sandbox.plan(job))["request"]["capacity_bytes"].get<std::int64_t>();
+    const auto limited = document(sandbox.plan(job + " --max-memory " + std::to_string(bytes)));
+    CHECK(limited["request"]["usable_memory_bytes"] == bytes);
+    CHECK(limited["winner"]["memory"]["capacity_bytes"] == bytes);
+  }
+}
+
 TEST_CASE("a search has every key of the contract") {
   const Sandbox sandbox;
   const Json found = document(sandbox.plan(kSearchJson));

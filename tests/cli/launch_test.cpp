@@ -64,7 +64,7 @@ TEST_CASE("externally started processes compute the bits of threads, and one rep
       fs::remove(runs.sandbox.file("events0"));
     }
     CHECK(lacks(run.out(0), "Run completed: gpt2-tiny") == "");
-    CHECK(lacks(run.err(0), "step 5 of 5") == "");
+    CHECK(lacks(run.err(0), "step 4 (5 of 5)") == "");
     const RunReport one = read_run_report(runs.sandbox.file("local.json")).value();
     const RunReport other = read_run_report(runs.sandbox.file("env.json")).value();
     CHECK(losses_of(one).size() == 5);

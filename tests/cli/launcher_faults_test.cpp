@@ -54,7 +54,7 @@ TEST_CASE("given time, the user's own mpirun shows the report of an interrupted 
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   Background run("export OMPI_MCA_odls_base_sigkill_timeout=10; " +
                  under_user_mpirun(runs, "--steps 1000000"));
-  REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 1 of ").empty(); }));
+  REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 0 (1 of ").empty(); }));
   run.signal(SIGINT);
   CHECK(run.exit_code_within(120) == 1);  // mpirun's own
   CHECK(lacks(runs.text("out"), "Run interrupted: gpt2-tiny, 2 ranks") == "");
@@ -66,7 +66,7 @@ TEST_CASE("the processes of an mpirun that was killed end, after a checkpoint") 
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   Background run(under_user_mpirun(runs, "--steps 1000000 --checkpoint-dir kept"));
-  REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 1 of ").empty(); }));
+  REQUIRE(within(60, [&] { return lacks(runs.text("err"), "step 0 (1 of ").empty(); }));
   run.signal(SIGKILL);
   CHECK(run.exit_code_within(60) == 128 + SIGKILL);
   CHECK(runs.nobody_is_left());

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -109,6 +110,23 @@ TEST_CASE("missing columns are all named, with the nearest header") {
   CHECK(message.find("'layers' (is it 'layer'?)") != std::string::npos);
   CHECK(message.find("'step_seconds'") != std::string::npos);
   CHECK(message.find("'hidden'") == std::string::npos);
+}
+
+TEST_CASE("a table with another separator is reported with the separator") {
+  for (const auto& [separator, name] : {std::pair{';', "';'"}, {'\t', "a tab"}}) {
+    std::string table = kHeader + "\n" + kRow + "\n";
+    std::ranges::replace(table, ',', separator);
+    const std::string error = error_of(table);
+    CHECK(error.find("columns separated by " + std::string(name)) != std::string::npos);
+    CHECK(error.find("expected a comma") != std::string::npos);
+  }
+}
+
+TEST_CASE("two rows with one row_id are an error that names both") {
+  const std::string error = error_of(kHeader + "\n" + kRow + "\n" + kRow + "\n");
+  CHECK(error.find("runs.csv row 3: row_id 'a-1' stands in row 2 too") != std::string::npos);
+  const std::string nameless = kRow.substr(kRow.find(','));
+  CHECK(rows_of(kHeader + "\n" + nameless + "\n" + nameless + "\n").size() == 2);
 }
 
 TEST_CASE("a duplicate column is an error") {

@@ -83,6 +83,22 @@ TEST_CASE("the faster of two plans is named, whichever side it is on") {
   CHECK(faster_of(a, many).find("; per GPU ") != std::string::npos);
 }
 
+TEST_CASE("of different jobs neither plan is called faster, and the difference is named") {
+  const PlanFile a = plan_with_tp(1);
+  PlanFile b = a;
+  b.predicted.tokens_per_second = 40 * a.predicted.tokens_per_second;
+  b.job.sequence = 2 * a.job.sequence;
+  b.job.global_batch = a.job.global_batch + 1;
+  const std::string words = faster_of(a, b);
+  CHECK(words.starts_with("A and B are plans of different jobs (sequence "));
+  CHECK(words.find(", global batch ") != std::string::npos);
+  CHECK(words.find(" tokens/s for A, ") != std::string::npos);
+  CHECK(words.find("faster") == std::string::npos);
+  b = a;
+  b.model.name = "another";
+  CHECK(faster_of(a, b).find("(model ") != std::string::npos);
+}
+
 TEST_CASE("values that round to the same text are shown in full") {
   PlanFile a = plan_with_tp(1);
   a.plan.bucket = Bytes{25e6};

@@ -36,7 +36,7 @@ TEST_CASE("figures equal those of the prediction") {
   request.job.token_budget = 2e12;
   const auto figures = stat_tiles_of(request, plan, nullptr);
   REQUIRE(figures.size() == 6);
-  const char* names[] = {"Step", "Tokens/s", "MFU", "Bubble", "Memory", "Training"};
+  const char* names[] = {"Step", "Tokens/s", "MFU", "Bubble", "Reserved", "Training"};
   for (std::size_t i = 0; i < figures.size(); ++i) {
     CHECK(figures[i].name == names[i]);
     CHECK_FALSE(figures[i].value.empty());

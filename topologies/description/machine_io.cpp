@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "core/base/saturated_product.hpp"
+#include "core/base/text.hpp"
+#include "core/json/document_kind_io.hpp"
 #include "topologies/description/catalog.hpp"
 #include "topologies/description/node_io.hpp"
 #include "topologies/description/quantity_io.hpp"
@@ -70,6 +72,11 @@ void read_gpu_member(Document& document, const Json& member, MachineDescription&
     if (!known) return document.keep(Status(known.error()));
     gpu = *known;
     for (Fact& fact : gpu.facts) document.add(std::move(fact));
+  } else if (!member.is_object()) {
+    return document.fail(
+        "/gpu", member.is_array() ? "a list" : printable(member.dump()),
+        "the name of a GPU of the catalog, such as \"h100\", or an object with its "
+        "data-sheet numbers");
   } else {
     gpu = read_gpu(document, member, "/gpu");
   }
@@ -100,6 +107,9 @@ std::int64_t MachineDescription::domain_gpus() const {
 Result<MachineDescription> parse_machine(std::string_view json, std::string_view where) {
   const Result<Json> parsed = parse_json(json, where);
   if (!parsed) return parsed.error();
+  if (const Status kind = check_kind(*parsed, where, DocumentKind::cluster); !kind) {
+    return kind.error();
+  }
   Document document{std::string(where), ""};
   Section root(*parsed, document.where(), "");
   MachineDescription machine;

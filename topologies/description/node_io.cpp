@@ -164,6 +164,9 @@ void read_pcie(Document& document, const Json& object, MachineDescription& machi
   pcie.sockets = document.count_or(in, "sockets", 1, gpus, {1, "", "one socket"});
   if (pcie.sockets > 1) {
     pcie.socket_link = BytesPerSecond{document.number(in, "socket_link", kLinkRate)};
+  } else if (in.reader.has("socket_link")) {
+    document.fail(in.at("socket_link"), "a link between sockets of a node with one socket",
+                  "\"sockets\": 2 or more next to it, or no socket_link");
   }
   const auto size = static_cast<std::size_t>(gpus);
   pcie.gpu_switch.assign(size, std::nullopt);

@@ -80,6 +80,45 @@ TEST_CASE("bash completes commands, flags, models and policies") {
   CHECK(complete("plan --recompute sel", 2) == "selective\n");
   CHECK(lacks(complete("plan --model llama3-", 2), "llama3-8b") == "");
   CHECK(lacks(complete("plan --cluster dgx-h1", 2), "dgx-h100") == "");
+  CHECK(complete("plan export tri", 2) == "\n");
+  CHECK(complete("plan export kub", 2) == "kubernetes\n");
+  CHECK(lacks(complete("plan export \"\"", 2), "megatron-bridge") == "");
+  CHECK(complete("plan help val", 2) == "validate\n");
+  CHECK(lacks(complete("plan --precision bf16:adam-", 2), "bf16:adam-fp32-master") == "");
+}
+
+TEST_CASE("bash completes the flags that the command takes") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.shell(sandbox.program() + " completion bash >plan.bash").exit_code == 0);
+  const auto complete = [&](const std::string& words, int at) {
+    return sandbox
+        .shell("bash -c 'source ./plan.bash; COMP_WORDS=(" + words +
+               "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[@]}\"'")
+        .out;
+  };
+  CHECK(lacks(complete("plan topo collectives --", 3), "--ranks") == "");
+  CHECK(lacks(complete("plan topo collectives --", 3), "--learning-rate") != "");
+  CHECK(lacks(complete("plan import --", 2), "--output") == "");
+  CHECK(lacks(complete("plan import --", 2), "--steps") != "");
+  CHECK(complete("plan run --ste", 2) == "--steps\n");
+  CHECK(complete("plan --ste", 1) == "\n");
+}
+
+TEST_CASE("files of the repository that examples name exist") {
+  const Sandbox sandbox;
+  const std::filesystem::path root(ECHELON_SOURCE_DIR);
+  int named = 0;
+  const std::string page = sandbox.plan("man").out + sandbox.plan("run --help").out;
+  for (std::size_t at = page.find("examples/"); at != std::string::npos;
+       at = page.find("examples/", at + 1)) {
+    const std::size_t end = page.find_first_of(" \n\"',)", at);
+    std::string file = page.substr(at, end - at);
+    std::erase(file, '\\');  // of the manual
+    CAPTURE(file);
+    CHECK(std::filesystem::exists(root / file));
+    ++named;
+  }
+  CHECK(named >= 2);
 }
 
 TEST_CASE("zsh and fish have scripts of their own") {

@@ -56,6 +56,14 @@ TEST_CASE("one run is enough: plan fit writes rates, a narrower band and the nex
   check_keys(fit, {"schema", "name", "prior", "fitted_to", "left_out", "doubts", "runs", "rates",
                    "prior_time_band", "time_band", "next_run"});
   CHECK(fit["prior"] == "hopper-nanotron");
+  // The file is of the runs' GPUs and framework, whichever rates it started from.
+  sandbox.write("megatron.json",
+                slurp(std::string(ECHELON_SOURCE_DIR) +
+                      "/costmodel/catalog/calibrations/hopper-megatron-core.json"));
+  REQUIRE(sandbox.plan("fit runs.csv --calibration megatron.json -q -o other.json").exit_code == 0);
+  const Json written = Json::parse(slurp(sandbox.file("other.json")));
+  CHECK(written["gpu"] == "hopper");
+  CHECK(written["framework"] == "nanotron");
   REQUIRE(fit["runs"].size() == 1);
   check_keys(fit["runs"][0], {"run", "measured_seconds", "before_seconds", "error_before",
                               "after_seconds", "error_after"});

@@ -48,6 +48,37 @@ TEST_CASE("the error for an invalid setting names its origin") {
   complaint(sandbox.plan("--model 7b --gpus 8"), 2);
 }
 
+TEST_CASE("flags of the command line alone are called that elsewhere") {
+  const Sandbox sandbox;
+  const ProcessResult set = sandbox.plan("--model gpt2 --gpus 8", "PLAN_STEPS=4 PLAN_RESUME=1");
+  CHECK(set.exit_code == 0);
+  CHECK(lacks(set.err, "PLAN_STEPS is ignored: its flag is given on the command line alone") == "");
+  CHECK(lacks(set.err, "PLAN_RESUME is ignored") == "");
+  CHECK(lacks(set.err, "did you mean") != "");
+  for (const char* key : {"steps", "resume", "json", "output"}) {
+    CAPTURE(key);
+    sandbox.write(".echelon.json", "{\"" + std::string(key) + "\": 4}");
+    const std::string message = complaint(sandbox.plan("--model gpt2 --gpus 8"), 2);
+    CHECK(lacks(message, "a flag of the command line alone") == "");
+    CHECK(lacks(message, "give --" + std::string(key) + " with the command") == "");
+    CHECK(lacks(message, "did you mean") != "");
+  }
+}
+
+TEST_CASE("an error about a degree names where the degree came from") {
+  const Sandbox sandbox;
+  for (const char* command : {"search", "predict", "explain"}) {
+    CAPTURE(command);
+    const std::string job = std::string(command) + " --model 7b --gpus 8";
+    CHECK(lacks(complaint(sandbox.plan(job, "PLAN_TP=3"), 2), "tp 3 is from PLAN_TP") == "");
+    CHECK(lacks(complaint(sandbox.plan(job + " --tp 3"), 2), " is from ") != "");
+  }
+  sandbox.write(".echelon.json", R"({"tp": 3, "seq": 4096})");
+  const std::string message = complaint(sandbox.plan("--model 7b --gpus 8"), 2);
+  CHECK(lacks(message, "tp 3 is from .echelon.json at /tp") == "");
+  CHECK(lacks(message, "seq") != "");
+}
+
 TEST_CASE("numbers, texts, switches and lists all come from files") {
   const Sandbox sandbox;
   sandbox.write(".echelon.json",

@@ -206,6 +206,27 @@ TEST_CASE("an unread key is an error that names the nearest") {
         "a.json at /hiden: unknown key 'hiden'; did you mean 'hidden'?");
 }
 
+TEST_CASE("an unread key is not called a misspelling of a key that is there") {
+  const Json document = parsed(R"({"nic_link": 2, "socket_link": 4})");
+  JsonReader reader(document, "a.json");
+  reader.integer("nic_link", 1, 10);
+  CHECK(reader.finish().error().message() == "a.json at /socket_link: unknown key 'socket_link'");
+}
+
+TEST_CASE("a reader knows which keys it asked for in vain") {
+  const Json document = parsed(R"({"layers": 2, "width": null})");
+  JsonReader reader(document, "a.json");
+  reader.integer_or("layers", 1, 10, 1);
+  reader.integer_or("width", 1, 10, 1);
+  reader.integer_or("heads", 1, 10, 1);
+  CHECK_FALSE(reader.lacks("layers"));
+  CHECK(reader.lacks("width"));
+  CHECK(reader.lacks("heads"));
+  reader.ignore({"bias"});
+  CHECK_FALSE(reader.lacks("bias"));
+  CHECK_FALSE(reader.lacks("experts"));
+}
+
 TEST_CASE("the error for a missing key names the misspelt one") {
   const Json document = parsed(R"({"layers": 2, "hiden": 4})");
   JsonReader reader(document, "a.json");

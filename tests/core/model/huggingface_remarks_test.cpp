@@ -73,6 +73,30 @@ TEST_CASE("what a file has beyond its language model is said") {
   CHECK(remarks(Json::parse(slurp(family_path("qwen3-4b")))).empty());
 }
 
+TEST_CASE("defaults of keys that files state are listed, and unknown scaling is named") {
+  const auto remarks = [](const Json& document) {
+    const Result<ModelReading> reading = read_huggingface(document, "config.json");
+    REQUIRE(reading.ok());
+    return reading->remarks;
+  };
+  Json llama = {{"model_type", "llama"},          {"hidden_size", 4096},
+                {"num_hidden_layers", 32},        {"num_attention_heads", 32},
+                {"intermediate_size", 11008},     {"vocab_size", 32000},
+                {"max_position_embeddings", 4096}};
+  const std::vector<std::string> bare = remarks(llama);
+  REQUIRE(bare.size() == 1);
+  CHECK(says(bare,
+             "num_key_value_heads 32 (multi-head), hidden_act silu, rms_norm_eps 1e-06, "
+             "tie_word_embeddings false"));
+  llama["num_key_value_heads"] = nullptr;  // states multi-head attention
+  llama["hidden_act"] = "silu";
+  llama["rms_norm_eps"] = 1e-5;
+  llama["tie_word_embeddings"] = false;
+  CHECK(remarks(llama).empty());
+  llama["rope_scaling"] = {{"type", "spiral"}, {"factor", 2}};
+  CHECK(says(remarks(llama), "not priced: 'spiral' scaling of the rotary embedding"));
+}
+
 TEST_CASE("no published configuration has a key that is unknown") {
   for (const auto& entry : std::filesystem::directory_iterator(
            family_path("x").substr(0, family_path("x").rfind('/')))) {

@@ -222,9 +222,12 @@ TEST_CASE("a folder is read through its config.json, and the model has the folde
 }
 
 TEST_CASE("the error for an unknown key of a model file names the nearest") {
-  const Error error = error_of_change("hiden_dropout", 0.1);
+  const char* without = R"({"schema": 1, "layers": 2, "hidden": 64, "heads": 4, "ffn_hidden": 128,
+      "vocab": 100, "max_positions": 32, "hiden_dropout": 0.1})";
+  const Error error = error_of(parse_model(without, "my.json"));
   CHECK(error.where == "my.json at /hiden_dropout");
   CHECK(mentions(error, "did you mean 'hidden_dropout'?"));
+  CHECK_FALSE(mentions(error_of_change("hiden_dropout", 0.1), "did you mean"));  // both are there
 }
 
 TEST_CASE("the error for a missing, ill-typed or invalid field has its pointer") {

@@ -207,4 +207,60 @@ TEST_CASE("the error for an invalid calibration gives the place and the expected
       {"value": 7, "unit": "ms", "source": "s"}}})")
                     .c_str())
             .find("us") != std::string::npos);
+  // The file is named once, and an unknown base gets the names that there are.
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_efficiency":
+      {"value": "a", "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .starts_with("c.json at /rates/gemm_efficiency/value: the string"));
+  const std::string unknown = message((head + R"("extends": "foo", "rates": {}})").c_str());
+  CHECK(unknown.starts_with("c.json at /extends: 'foo'; expected"));
+  CHECK(unknown.find("ampere") != std::string::npos);
+}
+
+TEST_CASE("a calibration of another GPU family or framework is extrapolated, with a wider band") {
+  const auto taken = [](Calibration given, const char* cluster, const char* framework) {
+    return named_calibration(std::move(given), gpu(cluster), find_framework(framework).value());
+  };
+  const Calibration hopper = shipped_calibration("hopper-megatron-core").value();
+  const NamedCalibration own = taken(hopper, "dgx-h200", "megatron-core");
+  CHECK(own.foreign.empty());
+  CHECK(own.calibration.evidence == Evidence::calibrated);
+  CHECK(own.calibration.time_band == hopper.time_band);
+  for (const auto& [cluster, framework] :
+       {std::pair("mi300x", "megatron-core"), std::pair("dgx-h100", "torchtitan")}) {
+    CAPTURE(cluster, framework);
+    const NamedCalibration other = taken(hopper, cluster, framework);
+    CHECK(other.foreign == "hopper/megatron-core");
+    CHECK(other.calibration.evidence == Evidence::extrapolated);
+    const Calibration usual =
+        pick_calibration(gpu(cluster), find_framework(framework).value()).value();
+    CHECK(other.calibration.time_band >= usual.time_band);
+    CHECK(other.calibration.time_band > hopper.time_band);
+  }
+  // A GPU by its full name, and rates for any framework.
+  Calibration named = hopper;
+  named.gpu_family = gpu("dgx-h100").name;
+  named.framework = "any";
+  CHECK(taken(named, "dgx-h200", "torchtitan").foreign.empty());
+  CHECK(taken(named, "mi300x", "torchtitan").foreign == named.gpu_family + "/any");
+}
+
+TEST_CASE("rates that a file takes from another family's calibration are that family's") {
+  const auto mine = [](const std::string& base, const std::string& rates) {
+    return parse_calibration(R"({"schema": 3, "kind": "calibration", "name": "mine",
+        "gpu": "cdna3", "framework": "megatron-core", "evidence": "calibrated",
+        "fitted_to": "my runs", "extends": ")" +
+                                 base + R"(", "rates": {)" + rates + "}}",
+                             "mine.json")
+        .value();
+  };
+  const Framework framework = find_framework("megatron-core").value();
+  CHECK(named_calibration(mine("hopper-megatron-core", ""), gpu("mi300x"), framework).foreign ==
+        "hopper/megatron-core");
+  CHECK(named_calibration(mine("generic", ""), gpu("mi300x"), framework).foreign.empty());
+  // All rates are the file's own: whatever it extends plays no part.
+  Calibration whole = shipped_calibration("hopper-megatron-core").value();
+  whole.gpu_family = "cdna3";
+  const Calibration read = parse_calibration(calibration_to_json(whole), "mine.json").value();
+  CHECK(named_calibration(read, gpu("mi300x"), framework).foreign.empty());
 }

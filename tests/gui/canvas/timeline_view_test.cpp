@@ -61,6 +61,24 @@ TEST_CASE("the rows of the timeline contain every instruction that takes time") 
   CHECK(shown.view.title().contains("imbalance"));
 }
 
+TEST_CASE("the timeline states the predicted step, and what of it is not simulated") {
+  gui::TimelineView view;
+  view.resize(800, 500);
+  const gui::PlanResultPtr plan = plan_result({{"model", "gpt2"},
+                                               {"cluster", "dgx-h100"},
+                                               {"gpus", "16"},
+                                               {"pp", "2"},
+                                               {"dp", "8"},
+                                               {"global-batch", "64"}});
+  view.show_plan(plan);
+  view.show();
+  REQUIRE(view.gantt() != nullptr);
+  const TimePrediction& time = plan->candidate.prediction.time;
+  REQUIRE(view.gantt()->step.timeline.makespan < time.step);
+  CHECK(view.title().contains("Step " + QString::fromStdString(duration(time.step))));
+  CHECK(view.title().contains("without the slowest node"));
+}
+
 TEST_CASE("a timeline is simulated only while it is visible") {
   gui::TimelineView view;
   view.resize(800, 500);

@@ -3,6 +3,7 @@
 #include <QSignalSpy>
 #include <QTest>
 
+#include "report/format.hpp"
 #include "report/text/text.hpp"
 #include "tests/gui/view_test.hpp"
 

@@ -116,6 +116,6 @@ TEST_CASE("figures of a diverging step are short, and are shown even if not fini
   CHECK(lacks(text, "3.77e+31") == "");
   CHECK(lacks(text, "nan") == "");
   CHECK(lacks(text, "inf") == "");
-  CHECK(lacks(step_line(report.steps[1], 9), "step 2 of 9: loss 5.31e+07, ") == "");
+  CHECK(lacks(step_line(report.steps[1], 9), "step 1 (2 of 9): loss 5.31e+07, ") == "");
   CHECK(lacks(run_summary(report), "loss 5.5000 to nan") == "");
 }
