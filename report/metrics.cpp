@@ -26,11 +26,11 @@ constexpr std::array<MetricInfo, 11> kFigures = {{
      "model FLOPs / (step · GPUs · dense peak): 6·parameters + 12·layers·hidden·sequence per "
      "token, recomputation not counted (PaLM, arXiv 2204.02311, appendix B)",
      false},
-    {Metric::memory, "memory", "peak_reserved_bytes", "reserved memory",
+    {Metric::memory, "memory", "peak_reserved_bytes", "reserved",
      "weights + gradients + optimizer + activations + workspace + communication + CUDA context of "
      "the fullest stage, and what the allocator reserves beyond (docs/formulas.md)"},
     {Metric::headroom, "headroom", "headroom_bytes", "headroom",
-     "memory of a GPU, or --max-memory - reserved memory", false},
+     "memory of a GPU, or --max-memory - reserved", false},
     {Metric::fits, "fits", "fits_probability", "fits",
      "probability that the plan fits, from how far measured peaks of this framework lie from the "
      "predicted ones (docs/search.md); unknown with --max-memory, by which a plan fits or not",

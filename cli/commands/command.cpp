@@ -16,10 +16,13 @@ Status of_flag(std::string_view flag, const Status& status) {
   return error;
 }
 
-/// The folder of `plan fit --catalog`, in which files are written.
+/// The folder of `plan fit --catalog`, which is made within one that is there.
 Status check_folder(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return check_folder_writable(path);
+  fs::path folder = fs::absolute(path, ignored);
+  if (!folder.has_filename()) folder = folder.parent_path();  // "calibrations/"
+  if (fs::is_directory(folder.parent_path(), ignored)) return check_folder_writable(path);
   return environment_error(path, "no such directory", "create it, or name another one");
 }
 

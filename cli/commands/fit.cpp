@@ -1,7 +1,9 @@
 // plan fit: --catalog fits the calibrations of all GPU families; the table or the training logs of
 // one site go to fit_site.cpp, run reports to fit_reports.cpp.
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "cli/commands/command.hpp"
@@ -88,6 +90,8 @@ Result<CommandResult> fit_command(const CommandContext& context) {
   const FitTable fitted = fit_with_bands(*rows, kParts, [&](double share) { line.show(share); });
   CommandResult result{context.json ? fit_json(fitted) : fit_text(fitted, context.style)};
   if (const auto folder = context.arguments.value("output")) {
+    std::error_code ignored;  // writing the files reports it
+    if (!fitted.calibrations.empty()) std::filesystem::create_directory(*folder, ignored);
     for (const FittedCalibration& one : fitted.calibrations) {
       const std::string path = *folder + "/" + one.calibration.name + ".json";
       const Status written = write_file(path, calibration_to_json(one.calibration));

@@ -1,6 +1,10 @@
 // plan import of training logs.
 #include "cli/commands/import_logs.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,6 +30,17 @@ void price(LogImport& import) {
   }
 }
 
+/// Logs of several folders may have one name, and rows of a table have ids of their own: train,
+/// train-2.
+void add_row(MeasuredRun row, std::vector<MeasuredRun>& rows) {
+  const std::string name = row.row_id;
+  for (int number = 2; std::ranges::find(rows, row.row_id, &MeasuredRun::row_id) != rows.end();
+       ++number) {
+    row.row_id = fmt::format("{}-{}", name, number);
+  }
+  rows.push_back(std::move(row));
+}
+
 }  // namespace
 
 Result<CommandResult> import_logs_command(const CommandContext& context) {
@@ -42,7 +57,7 @@ Result<CommandResult> import_logs_command(const CommandContext& context) {
     imports.push_back({*std::move(log), {}, {}});
     price(imports.back());
     Result<MeasuredRun> row = measured_run_of(imports.back().log);
-    if (row) rows.push_back(*std::move(row));
+    if (row) add_row(*std::move(row), rows);
   }
   CommandResult result;
   result.exit_code = rows.size() == imports.size() ? kDone : kNo;

@@ -234,10 +234,6 @@ std::int64_t whole_bytes(Bytes bytes) {
   return std::llround(finite(bytes.in(kByte), "a number of bytes"));
 }
 
-std::int64_t whole_bytes_within(Bytes limit) {
-  return static_cast<std::int64_t>(std::floor(finite(limit.in(kByte), "a number of bytes")));
-}
-
 std::string json_key(const PlanField& field) {
   return std::string(field.key) + (field.kind == PlanFieldKind::size ? "_bytes" : "");
 }

@@ -2,6 +2,7 @@
 // *_io.cpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,7 +30,9 @@ inline constexpr double kMaxBytes = 1e18;
 /// Bytes as a whole number.
 [[nodiscard]] std::int64_t whole_bytes(Bytes bytes);
 /// … of a limit: rounded down, so that what is written is within it.
-[[nodiscard]] std::int64_t whole_bytes_within(Bytes limit);
+[[nodiscard]] inline std::int64_t whole_bytes_within(Bytes limit) {
+  return whole_bytes(Bytes{std::floor(limit.in(kByte))});
+}
 
 /// The key of a field by itself: "tp", "bucket_bytes".
 [[nodiscard]] std::string json_key(const PlanField& field);

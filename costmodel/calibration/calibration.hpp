@@ -104,11 +104,11 @@ struct Calibration {
 
   /// The GPU family and framework of the calibration that its file extends, where rates are taken
   /// from it.
-  struct Base {
+  struct Parent {
     std::string gpu_family;
     std::string framework;
   };
-  std::optional<Base> base{};
+  std::optional<Parent> parent{};
 };
 
 /// Widening of the band for software or GPUs without their own calibration: such models err by

@@ -149,7 +149,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where,
   const bool extends = reader.has("extends");
   Result<Calibration> base = read_base(reader);
   if (!base) return base.error();
-  const Calibration::Base from{base->gpu_family, base->framework};
+  const Calibration::Parent from{base->gpu_family, base->framework};
   Calibration out = under == nullptr ? *std::move(base) : *under;
   out.name = reader.string("name");
   out.gpu_family = reader.string("gpu");
@@ -162,7 +162,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where,
   out.fitted_to = reader.string("fitted_to");
   Status nested = Done{};
   const bool own = read_rates(reader, schema, !extends, out, nested);
-  out.base = extends && !own ? std::optional(from) : std::nullopt;
+  out.parent = extends && !own ? std::optional(from) : std::nullopt;
   if (schema == kSchema) read_band(reader, out, nested);
   if (Status done = reader.finish(); !done) return done.error();
   if (!nested) return nested.error();
@@ -311,8 +311,8 @@ NamedCalibration named_calibration(Calibration given, const GpuSpec& gpu,
   Calibration& c = out.calibration;
   if (!is_own(c.gpu_family, c.framework)) {
     out.foreign = c.gpu_family + "/" + c.framework;
-  } else if (c.base && !is_own(c.base->gpu_family, c.base->framework)) {
-    out.foreign = c.base->gpu_family + "/" + c.base->framework;
+  } else if (c.parent && !is_own(c.parent->gpu_family, c.parent->framework)) {
+    out.foreign = c.parent->gpu_family + "/" + c.parent->framework;
   }
   if (out.foreign.empty()) return out;
   constexpr double kWidest = 1;

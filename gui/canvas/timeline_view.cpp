@@ -83,12 +83,11 @@ QString TimelineView::title() const {
   const CostBreakdown& parts = predicted_.parts;
   const QString whole = qt_text(duration(predicted_.step));
   const QString simulated = qt_text(duration(gantt_->step.timeline.makespan));
-  const QString step = simulated == whole
-                           ? tr("Step %1, simulated").arg(whole)
-                           : tr("Step %1, of which %2 simulated: without the slowest node, fixed "
-                                "work and data loading")
-                                 .arg(whole, simulated);
-  return tr("%1 · compute idle %2 · predicted fill/drain %3, imbalance %4")
+  const QString step =
+      simulated == whole
+          ? tr("Step %1, simulated").arg(whole)
+          : tr("Step %1 (%2 simulated, without slowest node, fixed work)").arg(whole, simulated);
+  return tr("%1 · idle %2 · fill/drain %3, imbalance %4")
       .arg(step, qt_text(percent(gantt_->idle)),
            qt_text(percent(parts.fill_drain / predicted_.step)),
            qt_text(percent(parts.imbalance / predicted_.step)));

@@ -106,15 +106,17 @@ void SummaryCard::draw_tile(QPainter& painter, int index) const {
   painter.drawRoundedRect(box, 5, 5);
   const QRect inner = box.adjusted(kPadding, kPadding / 2, -kPadding / 2, -kPadding / 2);
   const auto line = [&](QFont font, const QColor& pen, int top, const std::string& words) {
-    const double wanted = QFontMetricsF(font).horizontalAdvance(qt_text(words));
+    QFont smallest = font;
+    smallest.setPointSizeF(font.pointSizeF() * kSmallest);
+    const QString shown = clauses_within(qt_text(words), QFontMetricsF(smallest), inner.width());
+    const double wanted = QFontMetricsF(font).horizontalAdvance(shown);
     const double by = std::clamp(inner.width() / std::max(1.0, wanted), kSmallest, 1.0);
     if (by < 1) font.setPointSizeF(font.pointSizeF() * by);
     painter.setFont(font);
     painter.setPen(pen);
     const QFontMetrics metrics(font);
     const QRect at(inner.left(), top, inner.width(), metrics.height());
-    painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
-                     clauses_within(qt_text(words), QFontMetricsF(font), at.width()));
+    painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter, shown);
     return top + metrics.height();
   };
   QColor dimmed = palette().color(QPalette::WindowText);

@@ -11,13 +11,13 @@ using echelon::test::Sandbox;
 
 namespace {
 
-const std::string kJob = "--model gpt2 --gpus 8";
+const std::string kSmallJob = "--model gpt2 --gpus 8";
 
 }  // namespace
 
 TEST_CASE("a path that cannot be written is refused before the work") {
   const Sandbox sandbox;
-  REQUIRE(sandbox.plan(kJob + " -q -o plan.json").exit_code == 0);
+  REQUIRE(sandbox.plan(kSmallJob + " -q -o plan.json").exit_code == 0);
   sandbox.write("runs.csv", "not a table\n");
   // What is wrong besides would be found first if the command had started.
   for (const std::string command :
@@ -40,7 +40,7 @@ TEST_CASE("an answer whose file cannot be written is printed, and the error afte
   const Sandbox sandbox;
   if (!std::filesystem::exists("/dev/full")) return skip("this system has no /dev/full");
   for (const std::string& command :
-       {"search " + kJob, "search " + kJob + " --json", "predict " + kJob}) {
+       {"search " + kSmallJob, "search " + kSmallJob + " --json", "predict " + kSmallJob}) {
     CAPTURE(command);
     const ProcessResult whole = sandbox.plan(command + " -o plan.json");
     const ProcessResult lost = sandbox.plan(command + " -o /dev/full");

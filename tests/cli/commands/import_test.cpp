@@ -83,6 +83,19 @@ TEST_CASE("the table that import writes is validated like a published one") {
   CHECK(judged["rows"][0]["measured_step_seconds"].get<double>() == Approx(3.26).epsilon(0.01));
 }
 
+TEST_CASE("logs of one name become rows with names of their own") {
+  const Sandbox sandbox;
+  const std::string text = slurp(kTrainingLogs + "megatron_core.log");
+  for (const char* name : {"a/train.log", "b/train.log"}) sandbox.write(name, text);
+  const ProcessResult imported =
+      sandbox.plan("import a/train.log b/train.log --cluster dgx-b200 -q -o runs.csv");
+  REQUIRE(imported.exit_code == 0);
+  const std::string table = slurp(sandbox.file("runs.csv"));
+  CHECK(lacks(table, "\ntrain,") == "");
+  CHECK(lacks(table, "\ntrain-2,") == "");
+  CHECK(sandbox.plan("validate runs.csv").exit_code == 0);
+}
+
 TEST_CASE("import of a log that cannot be trusted gives the reason and writes nothing") {
   const Sandbox sandbox;
   std::string text = slurp(kTrainingLogs + "llm_c.log");

@@ -83,7 +83,7 @@ TEST_CASE("the tooltip describes the plan under the cursor, and is empty elsewhe
   s.point_at(s.pixel(winner) + QPoint(4, 3));
   REQUIRE(s.canvas().hovered() != nullptr);
   CHECK(s.canvas().hovered_tooltip().contains("the winner"));
-  CHECK(s.canvas().hovered_tooltip().contains("reserved memory"));
+  CHECK(s.canvas().hovered_tooltip().contains("reserved"));
   s.point_at({s.canvas().width() / 2, 3});
   CHECK(s.canvas().hovered() == nullptr);
 }
