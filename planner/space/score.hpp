@@ -68,7 +68,7 @@ inline constexpr std::array<FeaturePrice, kUnusualFeatures> kFeaturePrices = {{
     {UnusualFeature::crosses_domains, "crosses-domains",
      "tensor parallelism or all-to-all between NVLink domains", 0.01},
     {UnusualFeature::stages, "stages", "pipeline stages", 0.005},
-    {UnusualFeature::fsdp, "fsdp", "another wrapper and checkpoint format for FSDP", 0.005},
+    {UnusualFeature::fsdp, "fsdp", "Megatron-FSDP", 0.005},
     {UnusualFeature::sharded_with_tensor, "fsdp-with-tp", "FSDP with tensor parallelism", 0.005},
     {UnusualFeature::pipeline_inside_data, "pp-inside-dp", "pp inside dp", 0.005},
     {UnusualFeature::partial_recomputation, "partial-recomputation",
