@@ -11,6 +11,11 @@
 namespace echelon {
 namespace {
 
+/// A split whose closed form is longer by more does not simulate shorter.
+constexpr double kNearlyAsGood = 0.005;
+/// The most plans whose layers are exchanged: simulations of many stages take long.
+constexpr int kMostPlans = 8;
+
 /// Layers per stage of points.
 using Splits = std::set<std::pair<SearchPoint, std::vector<int>>>;
 
@@ -42,6 +47,7 @@ void price_neighbours(const SearchContext& context, const ShardingCosts& costs,
       context.cost_model.price_memory(work.plan, costs, work.memory);
       if (work.memory.peak_reserved > context.usable) continue;
       context.cost_model.price_time(work.plan, costs, work.memory.contents, work.time);
+      if (work.time.closed_form > leading.closed_form * (1 + kNearlyAsGood)) continue;
       LayerPartition split{.layers = layers,
                            .recomputed = plan.recompute_layers,
                            .selective = plan.selective_layers,
@@ -57,7 +63,8 @@ void exchange_layers(const SearchContext& context, const CostsOfShardings& costs
   Splits known;  // priced
   Splits done;   // … and their neighbours, too
   Priced work;
-  for (bool any = true; any;) {
+  int plans = 0;
+  for (bool any = true; any && plans < kMostPlans;) {
     found.pool.settle(costs);
     any = false;
     std::vector<std::size_t> leading = found.pool.listed(1);
@@ -72,6 +79,7 @@ void exchange_layers(const SearchContext& context, const CostsOfShardings& costs
       known.emplace(plan.point, work.plan.layers_per_stage);
       price_neighbours(context, costs.at(CostsKey(plan.point)), plan, found, known, work);
       any = true;
+      ++plans;
     }
   }
 }
