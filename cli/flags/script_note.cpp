@@ -26,14 +26,25 @@ RunConfig run_of(const Framework& framework, const ModelSpec& model) {
   return run;
 }
 
+/// The format of the framework that states the shapes of a model; null where there is none.
+const ConfigFormat* format_of(const Framework& framework) {
+  for (const ConfigFormat& format : config_formats()) {
+    const ConfigRow* row = row_of(format, &RunConfig::framework);
+    if (row == nullptr || row_of(format, &ModelSpec::layers) == nullptr) continue;
+    if ((row->cases.empty() ? row->absent : row->cases.front().value) == framework.name) {
+      return &format;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string script_note(const Framework& framework, const ModelSpec& model) {
-  if (framework.name != "megatron-core") return {};
-  const Result<const ConfigFormat*> format = find_config_format("megatron-lm");
-  if (!format) return {};
+  const ConfigFormat* format = format_of(framework);
+  if (format == nullptr) return {};
   std::vector<std::string> parts;
-  for (const Inexpressible& lost : export_config(**format, run_of(framework, model)).lost) {
+  for (const Inexpressible& lost : export_config(*format, run_of(framework, model)).lost) {
     if (!is_of_model(lost.field)) continue;
     const bool list = lost.field == ConfigField{&ModelConstants::other_arithmetic};
     const std::string part = list ? lost.wanted : std::string(label_of(lost.field));
@@ -41,10 +52,8 @@ std::string script_note(const Framework& framework, const ModelSpec& model) {
   }
   if (parts.empty()) return {};
   return fmt::format(
-      "Megatron-LM's options cannot express all of this model ({}): Megatron-Core trains it by "
-      "other "
-      "code, such as Megatron-Bridge where that has the model",
-      fmt::join(parts, "; "));
+      "{}'s options cannot express all of this model ({}): {} trains it by other code",
+      format->title, fmt::join(parts, "; "), framework.name);
 }
 
 }  // namespace echelon::cli

@@ -309,10 +309,10 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
       "MFU        ", style);
   constexpr double kWorthSaying = 0.05;
   if (const double share = causal_share(request.model, request.job); share < 1 - kWorthSaying) {
-    out += folded(fmt::format("{} = {} TFLOP/s if only the scores that a causal mask needs count, "
-                              "as in Megatron-LM's log",
-                              percent(share * p.mfu), teraflops(share * p.model_flops_per_gpu)),
-                  "           ", style);
+    out +=
+        folded(fmt::format("{} = {} TFLOP/s by Megatron-LM's log, which counts causal scores alone",
+                           percent(share * p.mfu), teraflops(share * p.model_flops_per_gpu)),
+               "           ", style);
   }
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);

@@ -53,7 +53,7 @@ TEST_CASE("the name of a format says which recipe it stands for and how to try t
 
 TEST_CASE("MFU is told as Megatron-LM logs it, too, where that differs") {
   const auto told = [](const std::string& flags) {
-    return Sandbox().plan("predict " + flags).out.find("a causal mask needs count") !=
+    return Sandbox().plan("predict " + flags).out.find("counts causal scores alone") !=
            std::string::npos;
   };
   CHECK(told("--model llama3-8b --gpus 64 --seq 131072 --global-batch 64 --cp 8"));

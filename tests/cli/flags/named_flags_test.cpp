@@ -19,6 +19,7 @@ namespace {
 
 /// Flags of other programs, which sources and documents name with their own.
 const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  // Megatron-LM
+                                        "kv-channels",
                                         "cp-comm-type",
                                         "exp-avg-dtype",
                                         "exp-avg-sq-dtype",
