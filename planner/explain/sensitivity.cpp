@@ -179,6 +179,17 @@ std::optional<Candidate> kept_plan(const PlanRequest& changed, const ParallelPla
   return candidate ? std::optional(*candidate) : std::nullopt;
 }
 
+double probability_of(const Candidate& candidate) {
+  return candidate.score.fits_probability.value_or(1);
+}
+
+/// Whether the plan that is there, under the change, is as likely to fit as before and takes no
+/// longer than `best`: one that wins only by being plainer is no reason to leave it.
+bool stays(const Candidate& kept, const Candidate& before, const Candidate& best) {
+  return kept.fits && probability_of(kept) >= probability_of(before) &&
+         kept.prediction.time.step <= best.prediction.time.step;
+}
+
 /// One change, searched again.
 std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candidate& winner,
                                        Change change, const Progress& progress) {
@@ -199,9 +210,9 @@ std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candida
   const Result<SearchResult> choice = optimize(*changed, progress);
   if (!choice) return std::nullopt;
   if (const Candidate* best = choice->report.winner()) {
-    s.winner = *best;
-    s.other_plan = !s.kept || !(s.kept->plan == best->plan);
-    s.time = time_per_token(*changed, *best) / time_per_token(request, winner);
+    s.winner = s.kept && stays(*s.kept, winner, *best) ? *s.kept : *best;
+    s.other_plan = !s.kept || !(s.kept->plan == s.winner->plan);
+    s.time = time_per_token(*changed, *s.winner) / time_per_token(request, winner);
     s.gpu_time = s.time * s.gpus / request.cluster.gpus();
   }
   return s;
