@@ -25,12 +25,11 @@ bool exchanges(const SearchContext& context, const SearchPoint& point) {
   return point.pp > 1 && none_whole && may_be_partitioned(context, point);
 }
 
-/// Prices the splits of `leading` in which one layer moved.
+/// Prices the splits of `plan`, that of `leading`, in which one layer moved.
 void price_neighbours(const SearchContext& context, const ShardingCosts& costs,
-                      const PricedPoint& leading, Findings& found, Splits& known, Priced& work) {
-  const SearchPoint point = leading.point;
-  ParallelPlan plan;
-  found.pool.fill(leading, plan);
+                      const PricedPoint& leading, const ParallelPlan& plan, Findings& found,
+                      Splits& known, Priced& work) {
+  const SearchPoint& point = leading.point;
   const auto fewest = [&](int stage) {
     return fewest_layers(context.request.framework, plan.pp, plan.vpp, stage);
   };
@@ -62,6 +61,7 @@ void price_neighbours(const SearchContext& context, const ShardingCosts& costs,
 void exchange_layers(const SearchContext& context, const CostsOfShardings& costs, Findings& found) {
   Splits known;  // priced
   Splits done;   // … and their neighbours, too
+  ParallelPlan plan;
   Priced work;
   int plans = 0;
   for (bool any = true; any && plans < kMostPlans;) {
@@ -72,12 +72,13 @@ void exchange_layers(const SearchContext& context, const CostsOfShardings& costs
       if (each) leading.push_back(*each);
     }
     for (const std::size_t i : leading) {
-      const PricedPoint plan = found.pool.plans()[i];
-      if (!exchanges(context, plan.point)) continue;
-      found.pool.fill(plan, work.plan);
-      if (!done.emplace(plan.point, work.plan.layers_per_stage).second) continue;
-      known.emplace(plan.point, work.plan.layers_per_stage);
-      price_neighbours(context, costs.at(CostsKey(plan.point)), plan, found, known, work);
+      const PricedPoint leading_plan = found.pool.plans()[i];  // a copy: plans are added
+      const SearchPoint& point = leading_plan.point;
+      if (!exchanges(context, point)) continue;
+      found.pool.fill(leading_plan, plan);
+      if (!done.emplace(point, plan.layers_per_stage).second) continue;
+      known.emplace(point, plan.layers_per_stage);
+      price_neighbours(context, costs.at(CostsKey(point)), leading_plan, plan, found, known, work);
       any = true;
       ++plans;
     }
