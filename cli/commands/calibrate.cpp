@@ -148,7 +148,7 @@ Result<CommandResult> calibrate_command(const CommandContext& context) {
   if (*target == "-") return CommandResult{file};
   CommandResult result;
   if (const Status written = write_file(*target, file); !written) {
-    result.not_written = at({*target, "--output"}, written.error());
+    result.note(at({*target, "--output"}, written.error()));
   }
   if (context.json) result.output = measurements_to_json(*all);
   if (context.json || context.quiet) return result;

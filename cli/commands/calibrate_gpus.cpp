@@ -129,9 +129,8 @@ Result<CommandResult> calibrate_gpus(const CommandContext& context) {
   CommandResult result;
   for (const auto& [path, text] :
        {std::pair(*target, calibration_to_json(rates)), std::pair(beside, found->description)}) {
-    const Status written = write_file(path, text);
-    if (!written && !result.not_written) {
-      result.not_written = at({path, "--output"}, written.error());
+    if (const Status written = write_file(path, text); !written) {
+      result.note(at({path, "--output"}, written.error()));
     }
   }
   if (context.json) result.output = measurements_to_json(all);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "core/base/files.hpp"
 
@@ -37,6 +38,11 @@ Status check_outputs(const CommandContext& context) {
     if (!ok) return of_flag(flag, ok);
   }
   return Done{};
+}
+
+Error of_request(const CommandContext& context, Error error) {
+  const bool of_file = !context.arguments.words.empty() || context.arguments.value("from");
+  return of_file ? error : naming_origins(std::move(error), context.settings);
 }
 
 Status write_named(const CommandContext& context, std::string_view flag, std::string_view text) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/flags/arguments.hpp"
 #include "cli/flags/settings.hpp"
@@ -43,6 +44,11 @@ inline constexpr int kInterrupted = 130;
 /// Checks that the files which --output, --predictions, --plot and --page name can be written,
 /// before the work whose result goes there.
 [[nodiscard]] Status check_outputs(const CommandContext& context);
+/// What `plan export` can write: formats, jobs of launchers, trace.
+[[nodiscard]] std::vector<std::string> export_names();
+/// An error of the planner: where flags alone state the request, with the origins of the values
+/// that it names (naming_origins).
+[[nodiscard]] Error of_request(const CommandContext& context, Error error);
 /// Writes a second output to the file that a flag names; nothing without the flag.
 [[nodiscard]] Status write_named(const CommandContext& context, std::string_view flag,
                                  std::string_view text);

@@ -14,8 +14,6 @@
 #include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
 #include "core/plan/job.hpp"
-#include "interop/configs/export.hpp"
-#include "interop/configs/format.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon::cli {
@@ -33,7 +31,7 @@ std::string values_of(const Flag& flag) {
     return fmt::format("{}", fmt::join(names, " "));
   }
   if (flag.name == "precision") {
-    std::vector<std::string> names = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
+    std::vector<std::string> names(kPrecisionFormats.begin(), kPrecisionFormats.end());
     for (const PrecisionRecipe& recipe : precision_recipes()) names.push_back(recipe.name);
     return fmt::format("{}", fmt::join(names, " "));
   }
@@ -58,17 +56,6 @@ std::vector<std::string> second_words(const std::string& first) {
       out.emplace_back(command.name.substr(first.size() + 1));
   }
   return out;
-}
-
-/// What follows `plan export`.
-std::string export_formats() {
-  std::vector<std::string_view> names;
-  for (const ConfigFormat& each : config_formats()) {
-    if (each.exported) names.push_back(each.name);
-  }
-  names.insert(names.end(), launchers().begin(), launchers().end());
-  names.push_back("trace");
-  return fmt::format("{}", fmt::join(names, " "));
 }
 
 std::string flags_of(const Command& command) {
@@ -134,7 +121,8 @@ _plan() {{
 }}
 complete -o filenames -F _plan plan
 )",
-                     cases, bash_flags(), fmt::join(first_words(), " "), export_formats(),
+                     cases, bash_flags(), fmt::join(first_words(), " "),
+                     fmt::format("{}", fmt::join(export_names(), " ")),
                      fmt::join(first_words(), " "), fmt::join(second_words("topo"), " "),
                      fmt::join(cluster_catalog(), " "));
 }
@@ -195,7 +183,7 @@ if [[ "$funcstack[1]" == _plan ]]; then _plan "$@"; else compdef _plan plan; fi
 )",
                      functions, specs, fmt::join(first_words(), " "),
                      fmt::join(second_words("topo"), " "), fmt::join(cluster_catalog(), " "),
-                     export_formats(), fmt::join(first_words(), " "));
+                     fmt::join(export_names(), " "), fmt::join(first_words(), " "));
 }
 
 std::string fish_quoted(std::string_view text) {
@@ -221,7 +209,7 @@ std::string fish_script() {
   }
   out += "complete -c plan -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n";
   for (const auto& [word, follows] :
-       {std::pair{"export", export_formats()},
+       {std::pair{"export", fmt::format("{}", fmt::join(export_names(), " "))},
         std::pair{"help", fmt::format("{}", fmt::join(first_words(), " "))}}) {
     out += fmt::format("complete -c plan -n '__fish_seen_subcommand_from {}' -f -a {}\n", word,
                        fish_quoted(follows));

@@ -97,12 +97,7 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     line.show(share);
     return true;
   });
-  if (!explanation) {
-    const bool of_settings =
-        context.arguments.words.empty() && !context.arguments.value("from").has_value();
-    return of_settings ? naming_origins(explanation.error(), context.settings)
-                       : explanation.error();
-  }
+  if (!explanation) return of_request(context, explanation.error());
   const Candidate* winner = explanation->choice.report.winner();
   std::optional<WhyNotAnswer> answer;
   if (subject->other) {

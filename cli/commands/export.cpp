@@ -54,13 +54,6 @@ int segment_of(const ClusterTopology& cluster) {
   return segment > 1 && even ? segment : 0;
 }
 
-/// The framework whose rules the format's plans keep.
-std::string framework_of(const ConfigFormat& format) {
-  const ConfigRow* row = row_of(format, &RunConfig::framework);
-  if (row == nullptr) return {};
-  return std::string(row->cases.empty() ? row->absent : row->cases.front().value);
-}
-
 /// The request of the plan file, the configuration or the flags; with another framework if one is
 /// given.
 Result<ResolvedRequest> asked_for(const CommandContext& context, const std::string& framework) {
@@ -175,7 +168,7 @@ Result<CommandResult> finish(const CommandContext& context, std::string text,
 Result<CommandResult> export_format(const CommandContext& context, const ConfigFormat& format,
                                     std::string_view launcher) {
   const bool downgrade = context.arguments.has("downgrade");
-  Result<ResolvedRequest> resolved = asked_for(context, framework_of(format));
+  Result<ResolvedRequest> resolved = asked_for(context, std::string(framework_of(format)));
   if (!resolved) return resolved.error();
   PlanRequest& request = resolved->request;
   std::string notes;
@@ -226,14 +219,6 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
   return finish(context, *job, notes);
 }
 
-/// The format of the framework that the plan is for; null: our own runtime.
-const ConfigFormat* format_of(const std::string& framework) {
-  for (const ConfigFormat& format : config_formats()) {
-    if (format.exported && framework_of(format) == framework) return &format;
-  }
-  return nullptr;
-}
-
 /// The job that runs the plan with its framework.
 Result<CommandResult> export_job(const CommandContext& context, const std::string& launcher) {
   const Result<ResolvedRequest> resolved = asked_for(context, "");
@@ -270,18 +255,23 @@ Result<CommandResult> export_trace(const CommandContext& context) {
 
 }  // namespace
 
+std::vector<std::string> export_names() {
+  std::vector<std::string> names;
+  for (const ConfigFormat& each : config_formats()) {
+    if (each.exported) names.emplace_back(each.name);
+  }
+  names.insert(names.end(), launchers().begin(), launchers().end());
+  names.emplace_back("trace");
+  return names;
+}
+
 Result<CommandResult> export_command(const CommandContext& context) {
   const std::string& name = context.arguments.words.front();
   if (name == "trace") return export_trace(context);
   if (std::ranges::find(launchers(), name) != launchers().end()) return export_job(context, name);
   const Result<const ConfigFormat*> format = find_config_format(name);
   if (format && (*format)->exported) return export_format(context, **format, "");
-  std::vector<std::string> known;
-  for (const ConfigFormat& each : config_formats()) {
-    if (each.exported) known.emplace_back(each.name);
-  }
-  known.insert(known.end(), launchers().begin(), launchers().end());
-  known.emplace_back("trace");
+  const std::vector<std::string> known = export_names();
   return input_error("plan export", "unknown format " + in_quotes(name),
                      fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
 }

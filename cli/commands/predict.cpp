@@ -29,11 +29,7 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   const Result<ResolvedRequest> resolved = ask();
   if (!resolved) return resolved.error();
   Result<Candidate> candidate = predict(resolved->request);
-  if (!candidate) {
-    const bool of_settings =
-        context.arguments.words.empty() && !context.arguments.value("from").has_value();
-    return of_settings ? naming_origins(candidate.error(), context.settings) : candidate.error();
-  }
+  if (!candidate) return of_request(context, candidate.error());
 
   CommandResult result;
   result.exit_code = candidate->fits ? kDone : kNo;

@@ -26,23 +26,11 @@ RunConfig run_of(const Framework& framework, const ModelSpec& model) {
   return run;
 }
 
-/// The format of the framework that states the shapes of a model; null where there is none.
-const ConfigFormat* format_of(const Framework& framework) {
-  for (const ConfigFormat& format : config_formats()) {
-    const ConfigRow* row = row_of(format, &RunConfig::framework);
-    if (row == nullptr || row_of(format, &ModelSpec::layers) == nullptr) continue;
-    if ((row->cases.empty() ? row->absent : row->cases.front().value) == framework.name) {
-      return &format;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::string script_note(const Framework& framework, const ModelSpec& model) {
-  const ConfigFormat* format = format_of(framework);
-  if (format == nullptr) return {};
+  const ConfigFormat* format = format_of(framework.name);
+  if (format == nullptr || !states_shapes(*format)) return {};
   std::vector<std::string> parts;
   for (const Inexpressible& lost : export_config(*format, run_of(framework, model)).lost) {
     if (!is_of_model(lost.field)) continue;

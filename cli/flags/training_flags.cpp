@@ -130,17 +130,25 @@ void add_other_states(const PrecisionRecipe& recipe, const Framework& framework,
                                 recipe.name, framework.name, framework.default_precision));
 }
 
+/// The framework's recipes of a format that the GPU runs.
+Result<std::vector<PrecisionRecipe>> recipes_of(std::string_view format, const Framework& framework,
+                                                const GpuSpec& gpu) {
+  std::vector<PrecisionRecipe> out;
+  for (const std::string_view name : framework.state_recipes) {
+    if (name.substr(0, name.find(':')) != format) continue;
+    const Result<PrecisionRecipe> recipe = find_precision(name);
+    if (!recipe) return recipe.error();
+    if (recipe->runs_on(gpu.compute_capability)) out.push_back(*recipe);
+  }
+  return out;
+}
+
 /// What the name of a format stands for where the framework has several recipes of it.
 void add_scaling(const Setting& setting, const PrecisionRecipe& recipe, const Framework& framework,
-                 Assumptions& assumed) {
-  const bool named = setting.value == recipe.name;
-  const auto of_format = [&](std::string_view name) {
-    return name.substr(0, name.find(':')) == setting.value;
-  };
-  if (named || recipe.scaling == Fp8Scaling::none ||
-      std::ranges::count_if(framework.state_recipes, of_format) < 2) {
-    return;
-  }
+                 const GpuSpec& gpu, Assumptions& assumed) {
+  if (recipe.scaling == Fp8Scaling::none) return;
+  const Result<std::vector<PrecisionRecipe>> all = recipes_of(setting.value, framework, gpu);
+  if (!all || all->size() < 2) return;
   assumed.push_back(
       fmt::format("{} is {}, {} scaling; --precision {}:any tries other states and "
                   "scalings of it, too (--precision)",
@@ -180,7 +188,7 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (setting != nullptr) {
     add_other_states(*recipe, framework, assumed);
-    add_scaling(*setting, *recipe, framework, assumed);
+    add_scaling(*setting, *recipe, framework, gpu, assumed);
   }
   if (!recipe->runs_on(gpu.compute_capability)) return no_kernels(setting, *recipe, gpu);
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
@@ -380,14 +388,8 @@ Result<std::vector<PrecisionRecipe>> state_recipes_of(const Setting& asked,
                                                       const std::string& format,
                                                       const Framework& framework,
                                                       const GpuSpec& gpu) {
-  std::vector<PrecisionRecipe> out;
-  for (const std::string_view name : framework.state_recipes) {
-    if (name.substr(0, name.find(':')) != format) continue;
-    const Result<PrecisionRecipe> recipe = find_precision(name);
-    if (!recipe) return recipe.error();
-    if (recipe->runs_on(gpu.compute_capability)) out.push_back(*recipe);
-  }
-  if (out.size() > 1) return out;
+  Result<std::vector<PrecisionRecipe>> out = recipes_of(format, framework, gpu);
+  if (!out || out->size() > 1) return out;
   return input_error(
       asked.where, in_quotes(asked.value),
       fmt::format("a format of which {} has several recipes of states", framework.name),

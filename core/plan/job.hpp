@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,6 +86,9 @@ struct PrecisionRecipe {
   bool operator==(const PrecisionRecipe&) const = default;
 };
 
+/// Names of formats, each of which stands for its recipe with Adam and fp32 master weights.
+inline constexpr std::array<std::string_view, 5> kPrecisionFormats = {"bf16", "fp16", "fp8",
+                                                                      "mxfp8", "nvfp4"};
 /// All recipes, in display order.
 [[nodiscard]] const std::vector<PrecisionRecipe>& precision_recipes();
 /// Finds a recipe by its full name, or the default recipe of "bf16", "fp8" or "fp16"; otherwise an

@@ -439,10 +439,8 @@ std::vector<PrecisionRecipe> all_recipes() {
 }
 
 std::string default_recipe(std::string_view dtype) {
-  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8" || dtype == "mxfp8" ||
-                 dtype == "nvfp4"
-             ? std::string(dtype) + ":adam-fp32-master"
-             : std::string(dtype);
+  const bool known = std::ranges::find(kPrecisionFormats, dtype) != kPrecisionFormats.end();
+  return std::string(dtype) + (known ? ":adam-fp32-master" : "");
 }
 
 /// Spellings of earlier releases.
@@ -461,7 +459,7 @@ const std::vector<PrecisionRecipe>& precision_recipes() {
 
 Result<PrecisionRecipe> find_precision(std::string_view name) {
   const std::string full = default_recipe(current_name(name));
-  std::vector<std::string> known = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
+  std::vector<std::string> known(kPrecisionFormats.begin(), kPrecisionFormats.end());
   for (const PrecisionRecipe& recipe : precision_recipes()) {
     if (recipe.name == full) return recipe;
     known.push_back(recipe.name);

@@ -49,10 +49,6 @@ bool among(const std::vector<NamedConfigField>& fields, const ConfigField& field
   return std::ranges::find(fields, field, &NamedConfigField::field) != fields.end();
 }
 
-bool states_shapes(const ConfigFormat& format) {
-  return row_of(format, &ModelSpec::layers) != nullptr;
-}
-
 /// The model that the target has under the name that the file states; nothing if it states none.
 std::optional<ModelSpec> named_model(const ConfigFormat& format, const RunConfig& config) {
   const ConfigRow* name = row_of(format, &RunConfig::model_name);

@@ -70,6 +70,23 @@ const ConfigRow* row_of(const ConfigFormat& format, const ConfigField& field) {
   return at == format.rows.end() ? nullptr : &*at;
 }
 
+std::string_view framework_of(const ConfigFormat& format) {
+  const ConfigRow* row = row_of(format, &RunConfig::framework);
+  if (row == nullptr) return {};
+  return row->cases.empty() ? row->absent : row->cases.front().value;
+}
+
+const ConfigFormat* format_of(std::string_view framework) {
+  for (const ConfigFormat& format : config_formats()) {
+    if (format.exported && framework_of(format) == framework) return &format;
+  }
+  return nullptr;
+}
+
+bool states_shapes(const ConfigFormat& format) {
+  return row_of(format, &ModelSpec::layers) != nullptr;
+}
+
 ConfigRow plain(ConfigField field, std::vector<std::string_view> keys, std::string_view absent) {
   return {.field = field, .keys = std::move(keys), .absent = absent};
 }

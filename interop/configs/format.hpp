@@ -178,6 +178,12 @@ struct ConfigFormat {
 [[nodiscard]] Result<const ConfigFormat*> find_config_format(std::string_view name);
 /// The row of a field; null: the format has none.
 [[nodiscard]] const ConfigRow* row_of(const ConfigFormat& format, const ConfigField& field);
+/// The framework whose rules the format's plans keep; "" where it states none.
+[[nodiscard]] std::string_view framework_of(const ConfigFormat& format);
+/// The first format of a framework that plans are exported to; null: it has none.
+[[nodiscard]] const ConfigFormat* format_of(std::string_view framework);
+/// Whether a file states the shapes of the model, not its name alone.
+[[nodiscard]] bool states_shapes(const ConfigFormat& format);
 
 // Rows of one kind each.
 

@@ -39,6 +39,11 @@ Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, 
   return out;
 }
 
+std::vector<FrameworkRemark> remarks_of(const PlanRequest& request, const ParallelPlan& plan) {
+  return remarks(request.framework, request.model, plan, request.job.precision,
+                 request.job.flash_attention, request.cluster.gpu().compute_capability);
+}
+
 Result<Candidate> predict(const PlanRequest& request) {
   Result<ParallelPlan> plan = plan_from_constraints(request);
   if (!plan) return plan.error();

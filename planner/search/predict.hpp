@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "costmodel/cost_model.hpp"
 #include "planner/space/score.hpp"
@@ -21,6 +22,10 @@ struct Candidate {
 /// A plan with its prediction: price it, simulate its pipeline and weigh it.
 [[nodiscard]] Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model,
                                      ParallelPlan plan);
+
+/// What the request's framework asks for and warns of when it runs the plan.
+[[nodiscard]] std::vector<FrameworkRemark> remarks_of(const PlanRequest& request,
+                                                      const ParallelPlan& plan);
 
 /// The plan the request's constraints describe, priced and simulated.
 [[nodiscard]] Result<Candidate> predict(const PlanRequest& request);

@@ -123,9 +123,7 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
   out["throughput"]["mfu_causal"] =
       finite(candidate.prediction.mfu * causal_share(request.model, request.job), "MFU");
   Json list = Json::array();
-  for (const FrameworkRemark& remark :
-       remarks(request.framework, request.model, candidate.plan, request.job.precision,
-               request.job.flash_attention, request.cluster.gpu().compute_capability)) {
+  for (const FrameworkRemark& remark : remarks_of(request, candidate.plan)) {
     list.push_back(
         {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
   }

@@ -325,9 +325,7 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
 std::string remarks_text(const PlanRequest& request, const Candidate& candidate,
                          const TextStyle& style) {
   std::string out;
-  for (const FrameworkRemark& remark :
-       remarks(request.framework, request.model, candidate.plan, request.job.precision,
-               request.job.flash_attention, request.cluster.gpu().compute_capability)) {
+  for (const FrameworkRemark& remark : remarks_of(request, candidate.plan)) {
     out += folded(remark.text, fmt::format("{:<11}", name_of(remark.kind)), style);
   }
   return out;

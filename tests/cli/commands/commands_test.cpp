@@ -11,6 +11,27 @@ using echelon::test::differs_from_golden;
 using echelon::test::lacks;
 using echelon::test::Sandbox;
 
+namespace {
+
+/// What bash offers for the word `at` of a command line.
+class BashCompletion {
+ public:
+  BashCompletion() {
+    REQUIRE(sandbox_.shell(sandbox_.program() + " completion bash >plan.bash").exit_code == 0);
+  }
+  std::string operator()(const std::string& words, int at) const {
+    return sandbox_
+        .shell("bash -c 'source ./plan.bash; COMP_WORDS=(" + words +
+               "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[@]}\"'")
+        .out;
+  }
+
+ private:
+  Sandbox sandbox_;
+};
+
+}  // namespace
+
 TEST_CASE("help matches its golden files") {
   const Sandbox sandbox;
   CHECK(differs_from_golden("help.txt", sandbox.plan("--help").out) == "");
@@ -66,14 +87,7 @@ TEST_CASE("man can show the man page") {
 }
 
 TEST_CASE("bash completes commands, flags, models and policies") {
-  const Sandbox sandbox;
-  REQUIRE(sandbox.shell(sandbox.program() + " completion bash >plan.bash").exit_code == 0);
-  const auto complete = [&](const std::string& words, int at) {
-    return sandbox
-        .shell("bash -c 'source ./plan.bash; COMP_WORDS=(" + words +
-               "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[@]}\"'")
-        .out;
-  };
+  const BashCompletion complete;
   CHECK(complete("plan pre", 1) == "predict\n");
   CHECK(complete("plan --glob", 1) == "--global-batch --global-batch-tokens\n");
   CHECK(complete("plan topo co", 2) == "collectives\n");
@@ -88,14 +102,7 @@ TEST_CASE("bash completes commands, flags, models and policies") {
 }
 
 TEST_CASE("bash completes the flags that the command takes") {
-  const Sandbox sandbox;
-  REQUIRE(sandbox.shell(sandbox.program() + " completion bash >plan.bash").exit_code == 0);
-  const auto complete = [&](const std::string& words, int at) {
-    return sandbox
-        .shell("bash -c 'source ./plan.bash; COMP_WORDS=(" + words +
-               "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[@]}\"'")
-        .out;
-  };
+  const BashCompletion complete;
   CHECK(lacks(complete("plan topo collectives --", 3), "--ranks") == "");
   CHECK(lacks(complete("plan topo collectives --", 3), "--learning-rate") != "");
   CHECK(lacks(complete("plan import --", 2), "--output") == "");
