@@ -122,9 +122,8 @@ _plan() {{
 complete -o filenames -F _plan plan
 )",
                      cases, bash_flags(), fmt::join(first_words(), " "),
-                     fmt::format("{}", fmt::join(export_names(), " ")),
-                     fmt::join(first_words(), " "), fmt::join(second_words("topo"), " "),
-                     fmt::join(cluster_catalog(), " "));
+                     fmt::join(export_names(), " "), fmt::join(first_words(), " "),
+                     fmt::join(second_words("topo"), " "), fmt::join(cluster_catalog(), " "));
 }
 
 /// Text inside single quotes of zsh's _arguments: no quotes, brackets or colons.
