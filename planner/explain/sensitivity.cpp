@@ -209,8 +209,15 @@ std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candida
   if (s.kept && s.kept->fits) changed->no_worse_than = s.kept->expected();
   const Result<SearchResult> choice = optimize(*changed, progress);
   if (!choice) return std::nullopt;
-  if (const Candidate* best = choice->report.winner()) {
-    s.winner = s.kept && stays(*s.kept, winner, *best) ? *s.kept : *best;
+  const Candidate* best = choice->report.winner();
+  const bool kept_wins =
+      s.kept && s.kept->fits && (best == nullptr || stays(*s.kept, winner, *best));
+  if (kept_wins) {
+    s.winner = s.kept;
+  } else if (best != nullptr) {
+    s.winner = *best;
+  }
+  if (s.winner) {
     s.other_plan = !s.kept || !(s.kept->plan == s.winner->plan);
     s.time = time_per_token(*changed, *s.winner) / time_per_token(request, winner);
     s.gpu_time = s.time * s.gpus / request.cluster.gpus();

@@ -82,7 +82,7 @@ PricedPoint PlanPool::priced_point(const SearchPoint& point, const ShardingCosts
   PricedPoint found{
       .closed_form = priced.time.closed_form,
       .least = least_step(StageModel(context_.cost_model, priced.plan, costs), priced.time),
-      .tight = priced.plan.pp == 1,
+      .bound = priced.plan.pp == 1 ? StepBound::passing : StepBound::sum_and_largest,
       .memory = reserved,
       .score = score_of(context_.request, features_of(context_.request, priced.plan), reserved),
       .point = point};
@@ -93,12 +93,25 @@ PricedPoint PlanPool::priced_point(const SearchPoint& point, const ShardingCosts
   return found;
 }
 
+bool PlanPool::may_win(const PricedPoint& found) const {
+  const std::optional<Seconds> most = context_.request.no_worse_than;
+  return !most || found.least_expected() <= *most;
+}
+
+bool PlanPool::may_limit_winner(const PricedPoint& found) const {
+  const std::optional<Seconds> most = context_.request.no_worse_than;
+  return limits_winner(found) &&
+         (!most || least_weight(context_.request, found.score.unusual) * found.least <
+                       *most / (1 + kMostGivenUp));
+}
+
 bool PlanPool::may_lead(const PricedPoint& found) const {
   const auto gains = [](const std::optional<Seconds>& best, Seconds least) {
     return !best || least < *best * (1 - kWorthSimulating);
   };
+  if (may_limit_winner(found) && gains(fastest_safe_, found.least)) return true;
+  if (!may_win(found)) return false;
   if (gains(fastest_, found.least)) return true;
-  if (limits_winner(found) && gains(fastest_safe_, found.least)) return true;
   const auto best = best_.find(family_of(found.point));
   const bool leads = best == best_.end() || gains(best->second, found.least_expected());
   return leads && (!last_listed() || found.least_expected() <= *last_listed());
@@ -111,10 +124,15 @@ void PlanPool::price_again(const PricedPoint& found, const ShardingCosts& costs)
 }
 
 void PlanPool::tighten(PricedPoint& found, const ShardingCosts& costs, const Priced& priced) {
-  if (found.tight) return;
-  found.tight = true;
+  const bool by_chains = found.bound == StepBound::sum_and_largest;
+  // Both ways, the chains are lowered with messages that pass one another already.
+  const bool last = !by_chains || runs_both_ways(priced.plan.schedule);
+  found.bound = last ? StepBound::passing : StepBound::chains;
   found.least = std::max(
-      found.least, least_step_of_chains(context_.cost_model, priced.plan, costs, priced.time));
+      found.least, by_chains
+                       ? least_step_of_chains(context_.cost_model, priced.plan, costs, priced.time)
+                       : least_step_of_passing(context_.cost_model, priced.plan, costs, priced.time,
+                                               simulator_));
 }
 
 void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced) {
@@ -310,16 +328,17 @@ void PlanPool::fill(const PricedPoint& priced, ParallelPlan& plan) const {
 }
 
 void PlanPool::settle(const CostsOfShardings& costs) {
-  settle_fastest(costs, limits_winner, fastest_safe_);
   settle_fastest(
-      costs, [](const PricedPoint&) { return true; }, fastest_);
+      costs, [&](const PricedPoint& plan) { return may_limit_winner(plan); }, fastest_safe_);
+  settle_fastest(
+      costs, [&](const PricedPoint& plan) { return may_win(plan); }, fastest_);
   settle_winner(costs);
   settle_families(costs);
 }
 
 /// Makes `shortest` certain, the step of the fastest plan that `counts`, or that step raised by its
 /// features' prices: no plan with a longer one can shorten it.
-void PlanPool::settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
+void PlanPool::settle_fastest(const CostsOfShardings& costs, auto counts,
                               const std::optional<Seconds>& shortest) {
   for (const std::size_t i : sorted(plans_, least_known_step)) {
     if (shortest && least_known_step(plans_[i]) > *shortest) return;
@@ -334,7 +353,8 @@ void PlanPool::settle_winner(const CostsOfShardings& costs) {
   for (const std::size_t i : sorted(plans_, order_of)) {
     if (winner_ && plans_[i].least_expected() > *winner_) return;
     look_at(i, costs, [&](const PricedPoint& plan) {
-      return (!most || plan.least <= *most) && (!winner_ || plan.least_expected() <= *winner_);
+      return may_win(plan) && (!most || plan.least <= *most) &&
+             (!winner_ || plan.least_expected() <= *winner_);
     });
   }
 }
@@ -345,7 +365,7 @@ void PlanPool::settle_families(const CostsOfShardings& costs) {
     if (last && plans_[i].least_expected() > *last) return;
     look_at(i, costs, [&](const PricedPoint& plan) {
       const std::optional<Seconds> most = most_expected(plan.point);
-      return !most || plan.least_expected() <= *most;
+      return may_win(plan) && (!most || plan.least_expected() <= *most);
     });
   }
 }

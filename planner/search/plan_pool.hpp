@@ -26,12 +26,20 @@ struct PlanFamily {
 [[nodiscard]] PlanFamily family_of(const SearchPoint& point);
 [[nodiscard]] PlanFamily family_of(const ParallelPlan& plan);
 
+/// What a lower bound of a simulated step comes from, each tighter than the one before:
+/// simulate_step.hpp.
+enum class StepBound {
+  sum_and_largest,  ///< of the stages' times: least_step
+  chains,           ///< the longest chains: least_step_of_chains
+  passing,          ///< messages that pass one another: least_step_of_passing
+};
+
 /// A plan that fits, with its closed form and, once it is simulated, its step.
 struct PricedPoint {
-  Seconds closed_form;  ///< step by the closed form
-  Seconds least;        ///< the simulated step is not below it
-  bool tight = false;   ///< `least` comes from the longest chains: simulate_step.hpp
-  Bytes memory;         ///< reserved peak
+  Seconds closed_form;                           ///< step by the closed form
+  Seconds least;                                 ///< the simulated step is not below it
+  StepBound bound = StepBound::sum_and_largest;  ///< what `least` comes from
+  Bytes memory;                                  ///< reserved peak
   Score score;
   SearchPoint point;
   std::optional<int> partition{};      ///< index of its layers; nothing: balanced
@@ -111,13 +119,21 @@ class PlanPool {
   [[nodiscard]] PricedPoint priced_point(const SearchPoint& point, const ShardingCosts& costs,
                                          const Priced& priced,
                                          std::optional<LayerPartition> partition);
+  /// Whether its expected step may be at most that of the plan known beforehand, if there is one.
+  [[nodiscard]] bool may_win(const PricedPoint& found) const;
+  /// Whether it may be so fast that the winner, whose step is at most that, may be too slow.
+  [[nodiscard]] bool may_limit_winner(const PricedPoint& found) const;
   [[nodiscard]] bool may_lead(const PricedPoint& found) const;
-  /// Tightens the bound of a plan, and simulates it, as long as it matters.
+  /// Tightens the bound of a plan, twice, and simulates it, as long as it matters.
   template <class Matters>
   void look_at(PricedPoint& found, const ShardingCosts& costs, Priced& priced, Matters matters) {
-    if (found.simulated || !matters(found)) return;
-    tighten(found, costs, priced);
-    if (matters(found)) simulate(found, costs, priced);
+    while (!found.simulated && matters(found)) {
+      if (found.bound == StepBound::passing) {
+        simulate(found, costs, priced);
+      } else {
+        tighten(found, costs, priced);
+      }
+    }
   }
   template <class Matters>
   void look_at(std::size_t index, const CostsOfShardings& costs, Matters matters) {
@@ -142,7 +158,7 @@ class PlanPool {
   void note_undominated(Seconds step, Seconds expected);
   [[nodiscard]] std::optional<Seconds> least_expected_within(Seconds step) const;
   [[nodiscard]] Seconds longest_unbeaten(double weight) const;
-  void settle_fastest(const CostsOfShardings& costs, bool (*counts)(const PricedPoint&),
+  void settle_fastest(const CostsOfShardings& costs, auto counts,
                       const std::optional<Seconds>& shortest);
   [[nodiscard]] std::optional<std::size_t> first_of(auto counts, auto seconds) const;
   void settle_winner(const CostsOfShardings& costs);

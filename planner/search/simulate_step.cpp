@@ -79,4 +79,16 @@ Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& pl
                                                                time.pipeline.slowest)));
 }
 
+Seconds least_step_of_passing(const CostModel& cost_model, const ParallelPlan& plan,
+                              const ShardingCosts& costs, const TimePrediction& time,
+                              MakespanSimulator& simulator) {
+  if (!can_be_simulated(cost_model, plan)) return time.closed_form;
+  const StageModel model(cost_model, plan, costs);
+  const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
+  return step_with(
+      time,
+      simulator.run(shape, simulated_costs(cost_model, model, plan, shape, time.pipeline.slowest),
+                    Messages::passing));
+}
+
 }  // namespace echelon

@@ -29,4 +29,10 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
 [[nodiscard]] Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& plan,
                                            const ShardingCosts& costs, const TimePrediction& time);
 
+/// The same from a simulation in which messages pass one another: tighter again, and a few times
+/// cheaper than price_simulated().
+[[nodiscard]] Seconds least_step_of_passing(const CostModel& cost_model, const ParallelPlan& plan,
+                                            const ShardingCosts& costs, const TimePrediction& time,
+                                            MakespanSimulator& simulator);
+
 }  // namespace echelon
