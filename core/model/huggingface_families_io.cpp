@@ -9,8 +9,10 @@
 #include <array>
 
 #include "core/model/huggingface_dense_io.hpp"
+#include "core/model/huggingface_gemma4_io.hpp"
 #include "core/model/huggingface_hybrids_io.hpp"
 #include "core/model/huggingface_kimi_io.hpp"
+#include "core/model/huggingface_lfm2_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -284,6 +286,8 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"gemma", "Gemma", read_gemma},
     HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
     HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
+    HuggingFaceFamily{"gemma4_text", "Gemma4", read_gemma4, true},
+    HuggingFaceFamily{"gemma4_unified_text", "Gemma4Unified", read_gemma4_unified},
     HuggingFaceFamily{"phi", "Phi", read_phi},
     HuggingFaceFamily{"phi3", "Phi3", read_phi3},
     HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
@@ -341,6 +345,9 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"afmoe", "Afmoe", read_afmoe, true},
     HuggingFaceFamily{"olmo_hybrid", "OlmoHybrid", read_olmo_hybrid},
     HuggingFaceFamily{"youtu", "Youtu", read_youtu},
+    HuggingFaceFamily{"mistral4", "Mistral4", read_mistral4, true},
+    HuggingFaceFamily{"lfm2", "Lfm2", read_lfm2},
+    HuggingFaceFamily{"lfm2_moe", "Lfm2Moe", read_lfm2_moe, true},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},
