@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "core/model/huggingface_experts_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -22,7 +23,9 @@ int convolution_layers(JsonReader& reader, const ModelSpec& model) {
   const auto attending = read_layer_list(reader, "full_attn_idxs", model.layers);
   const std::optional<int> listed = listed_layers(reader, model, "conv");
   if (listed) return *listed;
-  return attending ? model.layers - small(std::ssize(*attending)) : 0;
+  if (!attending) return 0;
+  const std::set<int> once(attending->begin(), attending->end());
+  return model.layers - small(std::ssize(once));
 }
 
 /// The block but for its MLP.

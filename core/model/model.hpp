@@ -1,5 +1,5 @@
-// ModelSpec: the shapes and constants of a transformer, and the numbers that follow from the
-// shapes.
+// ModelSpec: the shapes and constants of a transformer, and the numbers that follow from them.
+// Over 400 lines because the shapes of every operator stand beside the model that has them.
 #pragma once
 
 #include <array>

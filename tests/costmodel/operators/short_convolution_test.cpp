@@ -90,7 +90,8 @@ TEST_CASE("routed and shared experts with norms of their own keep the inputs of 
 TEST_CASE("layers of several kinds cost their weighted mean, and their times are extrapolated") {
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
   const Framework framework = find_framework("deepspeed").value();
-  const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  calibration.evidence = Evidence::calibrated;
   TrainingJob job;
   job.sequence = 8192;
   job.global_batch = 8;
@@ -112,10 +113,11 @@ TEST_CASE("layers of several kinds cost their weighted mean, and their times are
     CHECK(sharding.dense.parameters * model.layers ==
           Approx(static_cast<double>(model.parameters() - model.embedding_parameters() -
                                      model.head_parameters())));
+    PlanCosts priced;
+    priced.time.step = 1_s;
     ParallelPlan plan;
     plan.dp = 8;
-    plan.microbatch = 1;
-    plan.layers_per_stage = {model.layers};
-    CHECK(costs.price(plan).evidence == Evidence::extrapolated);
+    costs.price_throughput(plan, priced);
+    CHECK(priced.evidence == Evidence::extrapolated);
   }
 }
