@@ -196,7 +196,8 @@ void read_phi3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model,
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
-  reader.ignore({"embd_pdrop", "full_attn_mod"});  // one dropout of three; 1 in every file
+  // One dropout of three; 1 in every file.
+  reader.ignore({"embd_pdrop", "full_attn_mod", "interpolate_factor"});
   read_window(reader, model, 0, model.layers);
 }
 
@@ -286,7 +287,6 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"gemma", "Gemma", read_gemma},
     HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
     HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
-    HuggingFaceFamily{"gemma4_text", "Gemma4", read_gemma4, true},
     HuggingFaceFamily{"gemma4_unified_text", "Gemma4Unified", read_gemma4_unified},
     HuggingFaceFamily{"phi", "Phi", read_phi},
     HuggingFaceFamily{"phi3", "Phi3", read_phi3},
@@ -329,6 +329,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"kimi_linear", "KimiLinear", read_kimi_linear, true},
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
+    HuggingFaceFamily{"gemma4_text", "Gemma4", read_gemma4, true},
     HuggingFaceFamily{"glm4_moe_lite", "Glm4MoeLite", read_glm4_moe_lite, true},
     HuggingFaceFamily{"dots1", "Dots1", read_dots1, true},
     HuggingFaceFamily{"ernie4_5_moe", "Ernie4_5_Moe", read_ernie4_5_moe, true},

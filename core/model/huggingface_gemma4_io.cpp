@@ -138,6 +138,9 @@ void read_gemma4(JsonReader& reader, ModelSpec& model) {
 
 void read_gemma4_unified(JsonReader& reader, ModelSpec& model) {
   read_gemma4_block(reader, model, 1024);
+  // Keys of the other models, which the class does not read.
+  reader.ignore({"hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block",
+                 "num_experts", "top_k_experts", "moe_intermediate_size"});
 }
 
 }  // namespace echelon

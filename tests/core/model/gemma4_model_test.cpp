@@ -9,8 +9,6 @@ using namespace echelon;
 
 namespace {
 
-Json gemma4_config(const std::string& name) { return Json::parse(slurp(family_path(name))); }
-
 /// A file of the text model alone, as transformers writes it.
 Json small_gemma4(bool experts) {
   Json config{{"model_type", "gemma4_text"},
@@ -44,7 +42,11 @@ ModelSpec gemma4_of(const Json& config) {
 }  // namespace
 
 TEST_CASE("Gemma 4 has as many parameters as transformers' modules") {
-  // Of Gemma4ForCausalLM on the meta device (transformers 5.24) with the text_config of the files.
+  // Of Gemma4ForCausalLM and Gemma4UnifiedForCausalLM on the meta device (transformers 5.24) with
+  // the text_config of the files.
+  const ModelSpec unified = family_reading("gemma4-12b-multimodal").model;
+  CHECK(unified.parameters() == 11'907'350'272);
+  CHECK(unified.global == GlobalAttention{8, 1, 512, true});
   const ModelSpec dense = family_reading("gemma4-31b-multimodal").model;
   CHECK(dense.parameters() == 30'697'345'280);
   CHECK(dense.windowed_layers == 50);

@@ -49,8 +49,9 @@ TEST_CASE("LFM2's MLP is as wide as the class makes it") {
   CHECK(width({{"block_ff_dim", 6656}}) == 4608);  // LFM2-350M: 4,437 rounded up
   CHECK(width({{"block_ffn_dim_multiplier", 1.3}}) == 10752);
   CHECK(width({{"block_ffn_dim_multiplier", nullptr}, {"block_ff_dim", 1000}}) == 666);
-  CHECK(refused_family(changed_family("lfm2-1.2b", "block_ffn_dim_multiplier", 1000)).where ==
-        "config.json at /block_ff_dim");
+  Json wide = changed_family("lfm2-1.2b", "block_ff_dim", 90'000'000);
+  wide["block_ffn_dim_multiplier"] = 2;
+  CHECK(refused_family(wide).where == "config.json at /block_ff_dim");
 }
 
 TEST_CASE("a short convolution's FLOPs are projections and the filter") {

@@ -151,6 +151,7 @@ TEST_CASE("Megatron-LM expresses most models of the catalog") {
                                         "gemma3-270m",
                                         "gemma3-27b",
                                         "gemma3-4b",
+                                        "gemma4-12b",
                                         "gemma4-26b-a4b",
                                         "gemma4-31b",
                                         "glm-130b",
