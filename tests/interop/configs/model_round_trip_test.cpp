@@ -130,71 +130,32 @@ TEST_CASE("every model comes back from every format, or the export names what di
 TEST_CASE("Megatron-LM expresses most models of the catalog") {
   // Parallel blocks, second norms, GELU gates, ALiBi, ReLU, norms over all heads, chunks, LongRoPE
   // and dynamic scaling, rotary pairs and layers without, a rotary base that is no whole number …,
-  // state spaces in layers of two parts, heads that differ between layers, short convolutions,
-  // queries that grow with their positions.
-  const std::set<std::string> others = {"apertus-8b",
-                                        "bloom-176b",
-                                        "bloom-7b1",
-                                        "command-a",
-                                        "command-r-plus",
-                                        "deepseek-v2",
-                                        "ernie4.5-21b-a3b",
-                                        "exaone4-32b",
-                                        "falcon-180b",
-                                        "gemma-2b",
-                                        "gemma-7b",
-                                        "gemma2-27b",
-                                        "gemma2-2b",
-                                        "gemma2-9b",
-                                        "gemma3-12b",
-                                        "gemma3-1b",
-                                        "gemma3-270m",
-                                        "gemma3-27b",
-                                        "gemma3-4b",
-                                        "gemma4-12b",
-                                        "gemma4-26b-a4b",
-                                        "gemma4-31b",
-                                        "glm-130b",
-                                        "glm-4-9b",
-                                        "gpt-j-6b",
-                                        "gpt-neox-20b",
-                                        "granite-4.0-h-small",
-                                        "granite3.3-8b",
-                                        "hunyuan-a13b",
-                                        "internlm3-8b",
-                                        "kimi-k2",
-                                        "lfm2-1.2b",
-                                        "lfm2-2.6b",
-                                        "lfm2-350m",
-                                        "lfm2-8b-a1b",
-                                        "llama4-maverick",
-                                        "llama4-scout",
-                                        "minimax-m2",
-                                        "ministral3-8b",
-                                        "mistral-small-4-119b-a6b",
-                                        "olmo3-32b",
-                                        "olmo3-7b",
-                                        "olmoe-7b",
-                                        "opt-175b",
-                                        "phi-1.5",
-                                        "phi-2",
-                                        "phi-4-mini",
-                                        "pythia-1.4b",
-                                        "pythia-12b",
-                                        "pythia-160m",
-                                        "pythia-1b",
-                                        "pythia-2.8b",
-                                        "pythia-410m",
-                                        "pythia-6.9b",
-                                        "pythia-70m",
-                                        "smollm3-3b",
-                                        "starcoder2-3b"};
+  // and state spaces in layers of two parts.
+  const std::set<std::string> others = {
+      "apertus-8b",      "bloom-176b",   "bloom-7b1",        "command-a",
+      "command-r-plus",  "deepseek-v2",  "ernie4.5-21b-a3b", "exaone4-32b",
+      "falcon-180b",     "gemma-2b",     "gemma-7b",         "gemma2-27b",
+      "gemma2-2b",       "gemma2-9b",    "gemma3-12b",       "gemma3-1b",
+      "gemma3-270m",     "gemma3-27b",   "gemma3-4b",        "glm-130b",
+      "glm-4-9b",        "gpt-j-6b",     "gpt-neox-20b",     "granite-4.0-h-small",
+      "granite3.3-8b",   "hunyuan-a13b", "internlm3-8b",     "kimi-k2",
+      "llama4-maverick", "llama4-scout", "minimax-m2",       "ministral3-8b",
+      "olmo3-32b",       "olmo3-7b",     "olmoe-7b",         "opt-175b",
+      "phi-1.5",         "phi-2",        "pythia-1.4b",      "pythia-12b",
+      "pythia-160m",     "pythia-1b",    "pythia-2.8b",      "pythia-410m",
+      "pythia-6.9b",     "pythia-70m",   "smollm3-3b",       "starcoder2-3b"};
+  // Heads that differ between layers, short convolutions, queries that grow with their positions,
+  // LongRoPE.
+  const std::set<std::string> recent = {
+      "gemma4-12b", "gemma4-26b-a4b", "gemma4-31b",  "lfm2-1.2b",
+      "lfm2-2.6b",  "lfm2-350m",      "lfm2-8b-a1b", "mistral-small-4-119b-a6b",
+      "phi-4-mini"};
   const ConfigFormat& format = format_named("megatron-lm");
   for (const CatalogModel& each : model_catalog()) {
     const ExportedConfig exported =
         export_config(format, run_of_model(format, *load_model(each.name)));
     CAPTURE(each.name, lost_text(exported));
-    CHECK(exported.lost.empty() != others.contains(each.name));
+    CHECK(exported.lost.empty() != (others.contains(each.name) || recent.contains(each.name)));
   }
 }
 
