@@ -84,9 +84,10 @@ void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, Plan
 
 void CostModel::price_throughput(const ParallelPlan& plan, PlanCosts& out) const {
   // No rate of their kernels was measured (costmodel/operators/delta_net.cpp, state_space.cpp,
-  // sparse_attention.cpp).
+  // sparse_attention.cpp, short_convolution.cpp; of heads wider than flash attention takes).
   // And no fit has seen a run of adapters.
   const bool unmeasured = model_.delta.layers > 0 || model_.ssm.layers > 0 || model_.sparse() ||
+                          model_.global.layers > 0 || model_.conv.layers > 0 ||
                           job_.adapters.has_value();
   out.evidence = unmeasured ? Evidence::extrapolated : calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);

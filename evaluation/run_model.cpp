@@ -111,7 +111,8 @@ const ModelSpec* RunModels::same_shapes(const MeasuredRun& row) {
   const bool named = !row.layers && !row.hidden && !name.empty();
   const auto found = std::ranges::find_if(*catalog_, [&](const ModelSpec& model) {
     const MixtureOfExperts& moe = model.moe;
-    const bool mixed = model.windowed_layers > 0 || model.delta.layers > 0 || model.ssm.layers > 0;
+    const bool mixed = model.windowed_layers > 0 || model.delta.layers > 0 ||
+                       model.ssm.layers > 0 || model.conv.layers > 0;
     if (named) return mixed && (model.name == name || model.name.starts_with(name + "-a"));
     const bool latent = model.latent() && !model.sparse();  // of DeepSeek-V3, not of V3.2
     return (row.attention == "mla" ? latent : mixed) && count_or(row.layers, 0) == model.layers &&

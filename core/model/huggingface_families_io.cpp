@@ -9,8 +9,10 @@
 #include <array>
 
 #include "core/model/huggingface_dense_io.hpp"
+#include "core/model/huggingface_gemma4_io.hpp"
 #include "core/model/huggingface_hybrids_io.hpp"
 #include "core/model/huggingface_kimi_io.hpp"
+#include "core/model/huggingface_lfm2_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
@@ -194,7 +196,8 @@ void read_phi3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model,
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
-  reader.ignore({"embd_pdrop", "full_attn_mod"});  // one dropout of three; 1 in every file
+  // One dropout of three; 1 in every file.
+  reader.ignore({"embd_pdrop", "full_attn_mod", "interpolate_factor"});
   read_window(reader, model, 0, model.layers);
 }
 
@@ -284,6 +287,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"gemma", "Gemma", read_gemma},
     HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
     HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
+    HuggingFaceFamily{"gemma4_unified_text", "Gemma4Unified", read_gemma4_unified},
     HuggingFaceFamily{"phi", "Phi", read_phi},
     HuggingFaceFamily{"phi3", "Phi3", read_phi3},
     HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
@@ -325,6 +329,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"kimi_linear", "KimiLinear", read_kimi_linear, true},
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
+    HuggingFaceFamily{"gemma4_text", "Gemma4", read_gemma4, true},
     HuggingFaceFamily{"glm4_moe_lite", "Glm4MoeLite", read_glm4_moe_lite, true},
     HuggingFaceFamily{"dots1", "Dots1", read_dots1, true},
     HuggingFaceFamily{"ernie4_5_moe", "Ernie4_5_Moe", read_ernie4_5_moe, true},
@@ -341,6 +346,9 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"afmoe", "Afmoe", read_afmoe, true},
     HuggingFaceFamily{"olmo_hybrid", "OlmoHybrid", read_olmo_hybrid},
     HuggingFaceFamily{"youtu", "Youtu", read_youtu},
+    HuggingFaceFamily{"mistral4", "Mistral4", read_mistral4, true},
+    HuggingFaceFamily{"lfm2", "Lfm2", read_lfm2},
+    HuggingFaceFamily{"lfm2_moe", "Lfm2Moe", read_lfm2_moe, true},
     // Language models of models that see images.
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},

@@ -2,6 +2,8 @@
 // modeling_FAMILY.py.
 #include "core/model/huggingface_recent_mixtures_io.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/model/huggingface_experts_io.hpp"
@@ -139,6 +141,22 @@ void read_olmo_hybrid(JsonReader& reader, ModelSpec& model) {
   }
   reader.ignore({"linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max",
                  "linear_dt_init_floor"});
+}
+
+/// Mistral Small 4: DeepSeek-V3's block with a router of softmax scores; partial_rotary_factor is
+/// the share of a head that qk_rope_head_dim is.
+void read_mistral4(JsonReader& reader, ModelSpec& model) {
+  read_deepseek(reader, model, {.weights = {.score = RouterScore::softmax}});
+  RotaryEmbedding& rope = model.constants->rope;
+  const bool same =
+      rope.rotated_part == 1 || rope.rotated_width(model.head_dim) == model.mla.qk_rope_head_dim;
+  if (!same && !reader.failed()) {
+    reader.fail("rope_parameters",
+                fmt::format("partial_rotary_factor {:g} with heads of {} and qk_rope_head_dim {}",
+                            rope.rotated_part, model.head_dim, model.mla.qk_rope_head_dim),
+                "the share of a head that qk_rope_head_dim is");
+  }
+  rope.rotated_part = 1;
 }
 
 void read_youtu(JsonReader& reader, ModelSpec& model) {

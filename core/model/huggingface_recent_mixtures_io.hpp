@@ -14,6 +14,7 @@ void read_afmoe(JsonReader& reader, ModelSpec& model);
 /// OLMo's attention in every fourth layer, gated delta nets in the others.
 void read_olmo_hybrid(JsonReader& reader, ModelSpec& model);
 /// Dense layers with latent attention.
+void read_mistral4(JsonReader& reader, ModelSpec& model);
 void read_youtu(JsonReader& reader, ModelSpec& model);
 
 }  // namespace echelon

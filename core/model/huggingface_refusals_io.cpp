@@ -33,34 +33,50 @@ constexpr std::string_view kAlone = "state-space layers without attention or MLP
 constexpr std::string_view kSparse =
     "sparse attention whose indexer chooses the keys (DSA), in a family whose attention differs "
     "from DeepSeek-V3.2's";
-constexpr std::string_view kConvolution = "gated short convolutions";
 constexpr std::string_view kLightning = "lightning attention";
 constexpr std::string_view kRecurrence = "a recurrence instead of attention";
+constexpr std::string_view kStreams = "several residual streams (hyper-connections)";
+constexpr std::string_view kSharedKeys =
+    "layers that share an indexer's choice of keys, or latent keys";
+constexpr std::string_view kMoreHeads = "a number of heads that differs between layers";
 constexpr std::string_view kPerLayer = "embeddings of each layer and keys shared by layers";
 constexpr std::array kUnpriced = {
     UnpricedOperator{{"jamba", "mixtral"}, kFirstMamba},
     UnpricedOperator{{"zamba", "bamba"}, kSharedBlock},
     UnpricedOperator{{"zamba2", "bamba"}, kSharedBlock},
-    UnpricedOperator{{"lfm2", "llama"}, kConvolution},
-    UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
     UnpricedOperator{{"minimax", "minimax_m2"}, kLightning},
     UnpricedOperator{{"minimax_text_01", "minimax_m2"}, kLightning},
     UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
-    UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
+    UnpricedOperator{{"deepseek_v4", "deepseek_v3"},
+                     "attention over compressed keys and several residual streams "
+                     "(hyper-connections)"},
+    UnpricedOperator{{"hy_v4", "hy_v3"}, kStreams},
+    UnpricedOperator{{"glm5_next_text", "glm_moe_dsa"}, kStreams},
+    UnpricedOperator{{"qwen4_exp_text", "qwen3_5_moe_text"},
+                     "several residual streams and embeddings of n-grams"},
+    UnpricedOperator{{"mistral_large4_text", "glm_moe_dsa"}, kSharedKeys},
+    UnpricedOperator{{"minimax_m3_vl_text", "minimax_m2"},
+                     "sparse attention whose indexer chooses blocks of keys"},
+    UnpricedOperator{{"mimo_v2_flash", "qwen3_moe"},
+                     "heads that differ between windowed and full attention, with values narrower "
+                     "than keys"},
+    UnpricedOperator{{"step3p5", "qwen3_moe"}, kMoreHeads},
+    UnpricedOperator{{"step3p7_text", "qwen3_moe"}, kMoreHeads},
+    UnpricedOperator{{"laguna", "qwen3_moe"}, kMoreHeads},
+    UnpricedOperator{{"zaya", "qwen3_moe"}, "attention in a space that convolutions compress"},
     UnpricedOperator{{"mamba", "bamba"}, kAlone},
     UnpricedOperator{{"mamba2", "bamba"}, kAlone},
     UnpricedOperator{{"falcon_mamba", "bamba"}, kAlone},
     UnpricedOperator{{"minimax_m1", "minimax_m2"}, kLightning},
     UnpricedOperator{{"bailing_moe_linear", "bailing_moe"}, kLightning},
-    UnpricedOperator{{"bailing_hybrid", "bailing_moe"}, kLightning},
+    UnpricedOperator{{"bailing_hybrid", "bailing_moe"},
+                     "linear attention (lightning or Kimi delta) next to latent attention"},
     UnpricedOperator{{"rwkv", "llama"}, kRecurrence},
     UnpricedOperator{{"rwkv6", "llama"}, kRecurrence},
     UnpricedOperator{{"rwkv7", "llama"}, kRecurrence},
     UnpricedOperator{{"xlstm", "llama"}, kRecurrence},
     UnpricedOperator{{"gemma3n", "gemma3_text"}, kPerLayer},
     UnpricedOperator{{"gemma3n_text", "gemma3_text"}, kPerLayer},
-    UnpricedOperator{{"gemma4", "gemma3_text"}, kPerLayer},
-    UnpricedOperator{{"gemma4_text", "gemma3_text"}, kPerLayer},
     UnpricedOperator{{"mllama", "llama"}, "cross-attention to images"},
     UnpricedOperator{{"longcat_flash", "deepseek_v3"}, "two attention blocks in each layer"},
     UnpricedOperator{{"nemotron-nas", "llama"}, "blocks that differ between layers"},
@@ -182,7 +198,7 @@ bool refuse_kind(JsonReader& reader, std::string_view type) {
   }
   constexpr const char* kPriced =
       "layers with full, windowed, latent or sparse attention (DeepSeek-V3.2's), gated delta nets, "
-      "Kimi delta attention or Mamba-2's state spaces";
+      "Kimi delta attention, Mamba-2's state spaces or gated short convolutions";
   for (const UnpricedOperator& each : kUnpriced) {
     if (each.family.model_type != type) continue;
     reader.fail("model_type",

@@ -83,9 +83,11 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
     rope.scaling = RopeScaling::longrope;
     inner.ignore({"long_factor", "short_factor", "factor", "attention_factor", "long_mscale",
                   "short_mscale"});
+  } else if (word == "proportional") {  // Gemma 4: the other pairs stay as they are
+    add_arithmetic(model, "rotary angles of a part of the pairs, spread over the head");
   } else if (word != "default") {
-    const std::vector<std::string> known = {"default", "linear", "dynamic",
-                                            "llama3",  "yarn",   "longrope"};
+    const std::vector<std::string> known = {"default", "linear",   "dynamic",     "llama3",
+                                            "yarn",    "longrope", "proportional"};
     if (std::string near = did_you_mean(word, known); !near.empty()) {
       const char* key = inner.has("rope_type") ? "rope_type" : "type";
       return inner.fail(key, in_quotes(word), fmt::format("one of {}", fmt::join(known, ", ")),

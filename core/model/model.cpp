@@ -13,19 +13,24 @@ std::int64_t norm_parameters(const ModelSpec& model, std::int64_t width) {
   return model.normalization == Normalization::layer_norm ? 2 * width : width;
 }
 
-void count_attention(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+void count_attention(const ModelSpec& model, const ModelSpec::HeadShapes& shapes,
+                     ModelSpec::LayerParameters& count) {
   const std::int64_t h = model.hidden;
-  const std::int64_t qkv = model.query_width() + 2 * model.kv_width();
-  const std::int64_t gate = model.attention_output_gate ? model.query_width() : 0;
-  count.attention_matrices += h * (qkv + gate) + model.query_width() * h;
+  const std::int64_t q = std::int64_t{model.heads} * shapes.head_dim;
+  const std::int64_t qkv =
+      q + std::int64_t{shapes.keys_are_values ? 1 : 2} * shapes.kv_heads * shapes.head_dim;
+  const std::int64_t gate = model.attention_output_gate ? q : 0;
+  count.attention_matrices += h * (qkv + gate) + q * h;
   if (model.qkv_bias) count.sharded_vectors += qkv + gate;
 }
 
-void count_attention_vectors(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+void count_attention_vectors(const ModelSpec& model, const ModelSpec::HeadShapes& shapes,
+                             ModelSpec::LayerParameters& count) {
   if (model.attention_sinks) count.sharded_vectors += model.heads;
-  if (model.qk_norm) count.replicated += 2 * norm_parameters(model, model.head_dim);
+  if (model.qk_norm) count.replicated += 2 * norm_parameters(model, shapes.head_dim);
   if (model.qk_norm_all_heads) {
-    count.sharded_vectors += norm_parameters(model, model.query_width() + model.kv_width());
+    count.sharded_vectors +=
+        norm_parameters(model, (std::int64_t{model.heads} + shapes.kv_heads) * shapes.head_dim);
   }
   if (model.attention_output_bias) count.replicated += model.hidden;
 }
@@ -47,6 +52,16 @@ void count_state_space(const ModelSpec& model, ModelSpec::LayerParameters& count
   count.attention_matrices += model.hidden * (ssm.input_width() + ssm.width());
   count.sharded_vectors += (ssm.conv_kernel + 1) * ssm.conv_width() + 3 * std::int64_t{ssm.heads} +
                            (ssm.gated_norm ? ssm.width() : 0);
+}
+
+/// One projection in, to both gates and the input, and one out; a filter per channel.
+void count_short_convolution(const ModelSpec& model, ModelSpec::LayerParameters& count) {
+  const std::int64_t h = model.hidden;
+  count.attention_matrices = 4 * h * h;
+  count.sharded_vectors += model.conv.kernel * h;
+  if (!model.conv.bias) return;
+  count.sharded_vectors += 4 * h;
+  count.replicated += h;
 }
 
 /// The down projections to the latents are on every rank, the up projections are split by heads;
@@ -113,6 +128,7 @@ void count_experts(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   count.router = h * moe.experts + latent_expert_parameters(model);
   if (moe.router_bias) count.router += moe.experts;
   if (moe.shared_expert_gate) count.router += h;
+  if (moe.branch_norms) count.router += h + moe.experts;
 }
 
 /// Multiplications per token in all layers with a delta net: projections, convolution, recurrence.
@@ -132,11 +148,18 @@ double state_space_multiplications(const ModelSpec& model) {
                        3.5 * static_cast<double>(ssm.width()) * ssm.state_dim);
 }
 
+/// The same in all layers with a short convolution: projections and filter.
+double short_convolution_multiplications(const ModelSpec& model) {
+  const auto h = static_cast<double>(model.hidden);
+  return model.conv.layers * h * (4 * h + model.conv.kernel);
+}
+
 }  // namespace
 
-int ModelSpec::norms_per_layer() const {
+int ModelSpec::norms_per_layer(LayerKind kind) const {
   if (parallel_block || mlp_only_layers > 0) return 1;
-  return post_norms ? 4 : 2;
+  const int branches = kind == LayerKind::moe && moe.branch_norms ? 3 : 0;
+  return (post_norms ? 4 : 2) + branches;
 }
 
 LayerKind ModelSpec::layer_kind(int layer) const {
@@ -156,7 +179,10 @@ int ModelSpec::expert_layers() const {
 
 int ModelSpec::layers_with(TokenMixer mixer) const {
   switch (mixer) {
-    case TokenMixer::attention: return layers - delta.layers - ssm.layers - mlp_only_layers;
+    case TokenMixer::attention:
+      return layers - global.layers - delta.layers - ssm.layers - conv.layers - mlp_only_layers;
+    case TokenMixer::global_attention: return global.layers;
+    case TokenMixer::short_convolution: return conv.layers;
     case TokenMixer::delta_net: return delta.layers;
     case TokenMixer::state_space: return ssm.beside_attention ? 0 : ssm.layers;
     case TokenMixer::side_by_side: return ssm.beside_attention ? ssm.layers : 0;
@@ -170,19 +196,22 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
   EXPECTS(mixer == TokenMixer::attention || layers_with(mixer) > 0,
           "a model without layers of this mixer");
   LayerParameters count;
+  const HeadShapes shapes = head_shapes(mixer);
   switch (mixer) {
     case TokenMixer::delta_net: count_delta_net(*this, count); break;
     case TokenMixer::state_space: count_state_space(*this, count); break;
+    case TokenMixer::short_convolution: count_short_convolution(*this, count); break;
     case TokenMixer::none: break;
     case TokenMixer::side_by_side: count_state_space(*this, count); [[fallthrough]];
     case TokenMixer::attention:
+    case TokenMixer::global_attention:
       if (latent()) {
         count_latent_attention(*this, count);
         if (sparse()) count_indexer(*this, count);
       } else {
-        count_attention(*this, count);
+        count_attention(*this, shapes, count);
       }
-      count_attention_vectors(*this, count);
+      count_attention_vectors(*this, shapes, count);
       break;
   }
   if (has_mlp(mixer) && kind == LayerKind::moe) {
@@ -190,7 +219,7 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
   } else if (has_mlp(mixer)) {
     count_dense_mlp(*this, count);
   }
-  count.replicated += norms_per_layer() * norm_parameters(*this, hidden);
+  count.replicated += norms_per_layer(kind) * norm_parameters(*this, hidden);
   return count;
 }
 
@@ -246,8 +275,13 @@ Flops ModelSpec::flops_per_token(double span, bool frozen, bool causal) const {
   const auto attended = static_cast<double>(layer.attention_matrices + layer.latent_matrices);
   const auto dense =
       static_cast<double>(layer_parameters(LayerKind::dense, before_mlp).mlp_matrices);
-  double matrices = with_attention * attended + (with_mlp - with_experts) * dense +
-                    static_cast<double>(vocab) * hidden;
+  const auto global_matrices =
+      global.layers == 0
+          ? 0.0
+          : static_cast<double>(layer_parameters(LayerKind::dense, TokenMixer::global_attention)
+                                    .attention_matrices);
+  double matrices = with_attention * attended + global.layers * global_matrices +
+                    (with_mlp - with_experts) * dense + static_cast<double>(vocab) * hidden;
   if (with_experts > 0) {
     const LayerParameters mixture = layer_parameters(LayerKind::moe, before_mlp);
     const std::int64_t visited = moe.experts_per_token * expert_matrix_parameters(*this);
@@ -264,14 +298,16 @@ Flops ModelSpec::flops_per_token(double span, bool frozen, bool causal) const {
   const double positions =
       static_cast<double>(with_attention - windowed_layers) * at_most(dsa.topk) +
       static_cast<double>(windowed_layers) * at_most(sliding_window);
+  const double of_global = 2.0 * heads * global.head_dim * global.layers * scored(span);
   const double attention =
-      6 * static_cast<double>(query_width() + attention_output_width()) * positions;
+      6 * (static_cast<double>(query_width() + attention_output_width()) * positions + of_global);
   const double indexer = 4 * static_cast<double>(layer.indexer_matrices) +
                          static_cast<double>(dsa.index_heads) * dsa.index_head_dim *
                              (2 * scored(span) + 4 * at_most(dsa.topk));
   const double of_matrix = frozen ? 4 : 6;
   return Flops{of_matrix *
-                   (matrices + delta_multiplications(*this) + state_space_multiplications(*this)) +
+                   (matrices + delta_multiplications(*this) + state_space_multiplications(*this) +
+                    short_convolution_multiplications(*this)) +
                attention + with_attention * indexer};
 }
 

@@ -1,5 +1,5 @@
-// ModelSpec: the shapes and constants of a transformer, and the numbers that follow from the
-// shapes.
+// ModelSpec: the shapes and constants of a transformer, and the numbers that follow from them.
+// Over 400 lines because the shapes of every operator stand beside the model that has them.
 #pragma once
 
 #include <array>
@@ -38,6 +38,11 @@ struct MixtureOfExperts {
                                ///< correction, updated by a rule instead of a gradient: with
                                ///< sigmoid scores)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
+  /// Norms before the routed experts and behind them and behind the shared ones, in addition to the
+  /// layer's; the router reads the hidden state through a norm and a scale of its own, and each
+  /// expert has a learned factor (Gemma 4). Source: transformers, Gemma4TextDecoderLayer and
+  /// Gemma4TextRouter (models/gemma4/modeling_gemma4.py).
+  bool branch_norms = false;
   /// Group-limited routing: the experts form `router_groups` groups of equal size, and a token's
   /// experts lie in `router_group_topk` of them, those with the largest sums of their two best
   /// scores (but see router_arithmetic.hpp); 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
@@ -151,6 +156,27 @@ struct StateSpace {
   [[nodiscard]] std::int64_t input_width() const { return conv_width() + width() + heads; }
 };
 
+/// Layers with full attention whose heads have other shapes than those of the windowed layers.
+/// Source: transformers, Gemma4TextAttention (models/gemma4/modeling_gemma4.py); its configuration
+/// calls them global_head_dim, num_global_key_value_heads and attention_k_eq_v.
+struct GlobalAttention {
+  int layers = 0;  ///< 0: full attention has the shapes of windowed attention
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool keys_are_values = false;  ///< one projection makes both; their norms differ
+  bool operator==(const GlobalAttention&) const = default;
+};
+
+/// Gated short convolutions: layers that replace attention by a causal convolution of each channel
+/// over `kernel` tokens, whose input and output are multiplied by gates; one projection makes both
+/// gates and the input. Source: transformers, Lfm2ShortConv (models/lfm2/modeling_lfm2.py).
+struct ShortConvolution {
+  int layers = 0;     ///< layers with it instead of attention; 0 = none
+  int kernel = 0;     ///< tokens that it spans
+  bool bias = false;  ///< of both projections and of the convolution
+  bool operator==(const ShortConvolution&) const = default;
+};
+
 /// How the rotary angles were changed to extend the context.
 enum class RopeScaling { none, linear, llama3, yarn, dynamic, longrope };
 
@@ -195,12 +221,22 @@ struct ModelConstants {
 };
 
 enum class LayerKind { dense, moe };
-/// What mixes the tokens of a layer; side_by_side: attention and a state space on the same input;
-/// none: the layer is an MLP alone. A model with several kinds is
-/// priced as if every layer were their weighted mean, as windowed and full attention are.
-enum class TokenMixer { attention, delta_net, state_space, side_by_side, none };
-inline constexpr std::array kTokenMixers = {TokenMixer::attention, TokenMixer::delta_net,
-                                            TokenMixer::state_space, TokenMixer::side_by_side,
+/// What mixes the tokens of a layer; global_attention: full attention with heads of its own shape;
+/// side_by_side: attention and a state space on the same input; none: the layer is an MLP alone. A
+/// model with several kinds is priced as if every layer were their weighted mean, as windowed and
+/// full attention are.
+enum class TokenMixer {
+  attention,
+  global_attention,
+  delta_net,
+  state_space,
+  side_by_side,
+  short_convolution,
+  none
+};
+inline constexpr std::array kTokenMixers = {TokenMixer::attention,    TokenMixer::global_attention,
+                                            TokenMixer::delta_net,    TokenMixer::state_space,
+                                            TokenMixer::side_by_side, TokenMixer::short_convolution,
                                             TokenMixer::none};
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
@@ -234,6 +270,7 @@ struct ModelSpec {
   bool head_bias = false;              ///< bias on the output head (Phi-1/2)
   bool qk_norm = false;                ///< norm over head_dim on q and k (Qwen3, Gemma 3)
   bool qk_norm_all_heads = false;      ///< … over all heads together (OLMo, MiniMax-M2)
+  bool value_norm = false;             ///< norm over head_dim on v, without a gain (Gemma 4)
   bool attention_output_gate = false;  ///< one more projection as wide as the queries, whose
                                        ///< sigmoid multiplies attention's output (Qwen3-Next)
   bool parallel_block = false;         ///< attention and MLP read one shared norm (Phi-1/2, GPT-J)
@@ -247,8 +284,10 @@ struct ModelSpec {
   MixtureOfExperts moe;
   LatentAttention mla;
   SparseAttention dsa;
+  GlobalAttention global;
   GatedDeltaNet delta;
   StateSpace ssm;
+  ShortConvolution conv;
   /// Layers that are an MLP alone; the others then are a token mixer alone (Nemotron-H). 0: every
   /// layer has both.
   int mlp_only_layers = 0;
@@ -266,6 +305,17 @@ struct ModelSpec {
   /// Width of the input of the output projection: all heads together.
   [[nodiscard]] std::int64_t attention_output_width() const {
     return latent() ? std::int64_t{heads} * mla.v_head_dim : query_width();
+  }
+  /// What the heads of a layer's attention are: of global attention its own.
+  struct HeadShapes {
+    int kv_heads = 0;
+    int head_dim = 0;
+    bool keys_are_values = false;
+  };
+  [[nodiscard]] HeadShapes head_shapes(TokenMixer mixer) const {
+    return mixer == TokenMixer::global_attention
+               ? HeadShapes{global.kv_heads, global.head_dim, global.keys_are_values}
+               : HeadShapes{kv_heads, head_dim, false};
   }
   [[nodiscard]] bool latent() const { return mla.kv_lora_rank > 0; }
   [[nodiscard]] bool sparse() const { return dsa.topk > 0; }
@@ -289,22 +339,24 @@ struct ModelSpec {
   [[nodiscard]] TokenMixer mixer_before_mlp() const {
     return has_mlp(TokenMixer::attention) ? TokenMixer::attention : TokenMixer::none;
   }
-  /// Norm layers in one block: 1 (parallel block, or of one part), 2, or 4 (with post-norms).
-  [[nodiscard]] int norms_per_layer() const;
+  /// Norm layers in one block: 1 (parallel block, or of one part), 2, or 4 (with post-norms); 3
+  /// more where routed and shared experts have norms of their own.
+  [[nodiscard]] int norms_per_layer(LayerKind kind = LayerKind::dense) const;
 
   /// Parameters of one transformer block, grouped by how parallelism splits them.
   struct LayerParameters {
     std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp; in
-                                              ///< layers with a delta net or a state space into
-                                              ///< and out of it
+                                              ///< layers with a delta net, a state space or a
+                                              ///< convolution into and out of it
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
     std::int64_t indexer_matrices = 0;        ///< DSA's indexer, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same for the shared experts, split over tp
     std::int64_t expert_matrices = 0;         ///< all routed experts, split over ep·etp
     std::int64_t expert_vectors = 0;          ///< their biases, split over ep
-    std::int64_t router = 0;           ///< router with its bias, shared gate, projections to and
-                                       ///< from the experts' latent: on every tp rank
+    std::int64_t router = 0;                  ///< router with its bias and scales, shared gate,
+                              ///< projections to and from the experts' latent: on every
+                              ///< tp rank
     std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
     std::int64_t replicated = 0;       ///< norms, biases of row-parallel layers, on every tp rank
     [[nodiscard]] std::int64_t total() const {

@@ -116,6 +116,10 @@ MaybeError check_mixture(const ModelSpec& model) {
   };
   if (MaybeError found = check_bounds(bounds)) return found;
   if (MaybeError found = check_router_groups(moe)) return found;
+  if (moe.branch_norms && moe.shared_ffn_hidden == 0) {
+    return FieldError{"moe/branch_norms", "norms of routed and shared experts without the latter",
+                      "false, or shared_ffn_hidden above zero"};
+  }
   if (moe.shared_expert_gate && moe.shared_ffn_hidden == 0) {
     return FieldError{"moe/shared_expert_gate", "a shared-expert gate without shared experts",
                       "false, or shared_ffn_hidden above zero"};
@@ -129,10 +133,11 @@ MaybeError check_norms(const ModelSpec& model) {
     return FieldError{"qk_norm_all_heads", "norms of each head and of all heads together",
                       "one of qk_norm and qk_norm_all_heads"};
   }
-  if (model.latent() && (model.attention_output_gate || model.qk_norm_all_heads)) {
+  if (model.latent() &&
+      (model.attention_output_gate || model.qk_norm_all_heads || model.value_norm)) {
     return FieldError{"mla/kv_lora_rank",
-                      "latent attention with an output gate or a norm over all heads",
-                      "latent attention without both"};
+                      "latent attention with an output gate or a norm of values or over all heads",
+                      "latent attention without these"};
   }
   return {};
 }
@@ -193,6 +198,63 @@ MaybeError check_sparse(const ModelSpec& model) {
   if (model.windowed_layers > 0 || model.attention_sinks) {
     return FieldError{"dsa/topk", "sparse attention with windows or attention sinks",
                       "sparse attention in every layer, without both"};
+  }
+  return {};
+}
+
+/// Layers with full attention of another shape than that of the windowed ones.
+MaybeError check_global(const ModelSpec& model) {
+  const GlobalAttention& global = model.global;
+  if (global.layers == 0) {
+    if (global == GlobalAttention{}) return {};
+    return FieldError{"global/layers", "0, but other fields of global attention are set",
+                      "the number of layers with global attention, or no such field"};
+  }
+  const Bound bounds[] = {
+      {"global/layers", global.layers, 1, model.layers - 1, "which leaves one windowed layer"},
+      {"global/kv_heads", global.kv_heads, 1, kMaxHeads},
+      {"global/head_dim", global.head_dim, 1, kMaxHeadDim},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (model.heads % global.kv_heads != 0) {
+    return FieldError{
+        "global/kv_heads",
+        fmt::format("{} key-value heads do not divide {} heads", global.kv_heads, model.heads),
+        "a divisor of the number of heads"};
+  }
+  if (global.layers + model.windowed_layers != model.layers) {
+    return FieldError{"global/layers",
+                      fmt::format("{} layers with global attention and {} with a window of {}",
+                                  global.layers, model.windowed_layers, model.layers),
+                      "one of both in every layer"};
+  }
+  if (model.latent()) {
+    return FieldError{"global/layers", "global attention next to latent attention",
+                      "ordinary attention"};
+  }
+  return {};
+}
+
+/// Layers with a short convolution.
+MaybeError check_convolution(const ModelSpec& model) {
+  const ShortConvolution& conv = model.conv;
+  if (conv.layers == 0) {
+    if (conv == ShortConvolution{}) return {};
+    return FieldError{"conv/layers", "0, but other fields of short convolutions are set",
+                      "the number of layers with a short convolution, or no such field"};
+  }
+  constexpr std::int64_t kMaxKernel = 1024;
+  const Bound bounds[] = {
+      {"conv/layers", conv.layers, 1, model.layers - 1, "which leaves one layer with attention"},
+      {"conv/kernel", conv.kernel, 1, kMaxKernel},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (model.delta.layers > 0 || model.ssm.layers > 0 || model.mlp_only_layers > 0 ||
+      model.latent() || model.windowed_layers > 0 || model.attention_sinks) {
+    return FieldError{"conv/layers",
+                      "short convolutions next to gated delta nets, state spaces, latent or "
+                      "windowed attention or attention sinks",
+                      "short convolutions next to full attention"};
   }
   return {};
 }
@@ -388,7 +450,9 @@ MaybeError check_size(const ModelSpec& model) {
   const int mixtures = model.moe_layers();
   const double count = (model.layers - mixtures) * of_layer(LayerKind::dense) +
                        (mixtures > 0 ? mixtures * of_layer(LayerKind::moe) : 0) +
+                       of_mixer(TokenMixer::global_attention, LayerKind::dense) +
                        of_mixer(TokenMixer::delta_net, LayerKind::dense) +
+                       of_mixer(TokenMixer::short_convolution, LayerKind::dense) +
                        of_mixer(TokenMixer::state_space, LayerKind::dense) +
                        of_mixer(TokenMixer::side_by_side, LayerKind::dense) +
                        of_mixer(TokenMixer::none, only) +
@@ -402,9 +466,9 @@ MaybeError check_size(const ModelSpec& model) {
 
 Status check_model(const ModelSpec& model, std::string_view where) {
   // The order matters: each check relies on the previous ones.
-  for (const auto check :
-       {check_shapes, check_norms, check_mixture, check_latent, check_sparse, check_delta,
-        check_state_space, check_mlp_only, check_layer_pattern, check_constants, check_size}) {
+  for (const auto check : {check_shapes, check_norms, check_mixture, check_latent, check_sparse,
+                           check_global, check_delta, check_state_space, check_convolution,
+                           check_mlp_only, check_layer_pattern, check_constants, check_size}) {
     if (MaybeError found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

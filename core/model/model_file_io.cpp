@@ -95,6 +95,7 @@ void read_block(JsonReader& reader, ModelSpec& model) {
   model.head_bias = reader.boolean_or("head_bias", model.head_bias);
   model.qk_norm = reader.boolean_or("qk_norm", model.qk_norm);
   model.qk_norm_all_heads = reader.boolean_or("qk_norm_all_heads", model.qk_norm_all_heads);
+  model.value_norm = reader.boolean_or("value_norm", model.value_norm);
   model.attention_output_gate =
       reader.boolean_or("attention_output_gate", model.attention_output_gate);
   model.parallel_block = reader.boolean_or("parallel_block", model.parallel_block);
@@ -133,6 +134,7 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   moe.expert_bias = reader.boolean_or("expert_bias", false);
   moe.router_bias = reader.boolean_or("router_bias", false);
   moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
+  moe.branch_norms = reader.boolean_or("branch_norms", false);
   moe.router_groups = small(reader.integer_or("router_groups", 1, kMaxExperts, 1));
   moe.router_group_topk = small(reader.integer_or("router_group_topk", 1, kMaxExperts, 1));
   moe.router_score = usual_score(moe);
@@ -165,6 +167,27 @@ Status read_sparse(JsonReader& outer, SparseAttention& dsa) {
   dsa.index_head_dim = small(reader.integer("index_head_dim", 1, kMaxHeadDim));
   dsa.rope_interleaved = reader.boolean_or("rope_interleaved", false);
   dsa.hadamard = reader.boolean_or("hadamard", true);
+  return reader.finish();
+}
+
+Status read_global(JsonReader& outer, GlobalAttention& global) {
+  const Json* object = optional_object(outer, "global");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/global");
+  global.layers = small(reader.integer("layers", 1, kMaxLayers));
+  global.kv_heads = small(reader.integer("kv_heads", 1, kMaxHeads));
+  global.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
+  global.keys_are_values = reader.boolean_or("keys_are_values", false);
+  return reader.finish();
+}
+
+Status read_convolution(JsonReader& outer, ShortConvolution& conv) {
+  const Json* object = optional_object(outer, "conv");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/conv");
+  conv.layers = small(reader.integer("layers", 1, kMaxLayers));
+  conv.kernel = small(reader.integer("kernel", 1, kMaxHeadDim));
+  conv.bias = reader.boolean_or("bias", false);
   return reader.finish();
 }
 
@@ -274,12 +297,15 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   const Status mixture = read_mixture(reader, file.model.moe);
   const Status latent = read_latent(reader, file.model.mla);
   const Status sparse = read_sparse(reader, file.model.dsa);
+  const Status global = read_global(reader, file.model.global);
   const Status delta = read_delta(reader, file.model.delta);
   const Status ssm = read_state_space(reader, file.model.ssm);
+  const Status conv = read_convolution(reader, file.model.conv);
   file.model.mlp_only_layers = small(reader.integer_or("mlp_only_layers", 0, kMaxLayers, 0));
   file.model.layer_pattern = reader.string_or("layer_pattern", "");
   const Status constants = read_constants(reader, schema, file.model);
-  for (const Status& read : {reader.finish(), mixture, latent, sparse, delta, ssm, constants}) {
+  for (const Status& read :
+       {reader.finish(), mixture, latent, sparse, global, delta, ssm, conv, constants}) {
     if (!read) return read.error();
   }
   const Status sound = check_model(file.model, where);
@@ -301,6 +327,7 @@ Json mixture_to_json(const MixtureOfExperts& moe) {
             {"shared_expert_gate", moe.shared_expert_gate}};
   // Omitted where unset, so that files of other mixtures keep their bytes.
   if (moe.latent_hidden > 0) json["latent_hidden"] = moe.latent_hidden;
+  if (moe.branch_norms) json["branch_norms"] = true;
   if (moe.router_groups > 1) {
     json["router_groups"] = moe.router_groups;
     json["router_group_topk"] = moe.router_group_topk;
@@ -327,6 +354,17 @@ Json sparse_to_json(const SparseAttention& dsa) {
   if (dsa.rope_interleaved) json["rope_interleaved"] = true;
   if (!dsa.hadamard) json["hadamard"] = false;
   return json;
+}
+
+Json global_to_json(const GlobalAttention& global) {
+  return {{"layers", global.layers},
+          {"kv_heads", global.kv_heads},
+          {"head_dim", global.head_dim},
+          {"keys_are_values", global.keys_are_values}};
+}
+
+Json convolution_to_json(const ShortConvolution& conv) {
+  return {{"layers", conv.layers}, {"kernel", conv.kernel}, {"bias", conv.bias}};
 }
 
 Json delta_to_json(const GatedDeltaNet& delta) {
@@ -414,8 +452,11 @@ std::string model_to_json(const ModelSpec& model) {
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
   if (model.dsa != SparseAttention{}) file["dsa"] = sparse_to_json(model.dsa);
+  if (model.value_norm) file["value_norm"] = true;
+  if (model.global != GlobalAttention{}) file["global"] = global_to_json(model.global);
   if (model.delta != GatedDeltaNet{}) file["delta"] = delta_to_json(model.delta);
   if (model.ssm != StateSpace{}) file["ssm"] = state_space_to_json(model.ssm);
+  if (model.conv != ShortConvolution{}) file["conv"] = convolution_to_json(model.conv);
   if (model.mlp_only_layers > 0) file["mlp_only_layers"] = model.mlp_only_layers;
   if (!model.layer_pattern.empty()) file["layer_pattern"] = model.layer_pattern;
   if (model.constants) {

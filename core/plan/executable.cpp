@@ -23,6 +23,7 @@ std::string not_executed_experts(const ModelSpec& model) {
     return "a bias of a router with softmax scores";
   }
   if (moe.latent_hidden > 0) return "experts on a latent";
+  if (moe.branch_norms) return "norms of their own for routed and shared experts";
   if (moe.router_groups > 1 && moe.router_score == RouterScore::softmax && !by_best_expert) {
     return "groups of experts chosen by the sum of several softmax scores";
   }
@@ -50,6 +51,9 @@ std::string not_executed_block(const ModelSpec& model) {
   if (model.delta.channel_decay()) return "Kimi delta attention";
   if (model.delta.layers > 0) return "gated delta nets";
   if (model.ssm.layers > 0) return "state spaces";
+  if (model.conv.layers > 0) return "gated short convolutions";
+  if (model.global.layers > 0) return "attention whose heads differ between layers";
+  if (model.value_norm) return "a norm of the values";
   if (model.mlp_only_layers > 0) return "layers of a token mixer or an MLP alone";
   if (model.attention_output_gate) return "a gate on attention's output";
   if (model.attention_sinks) return "attention sinks";

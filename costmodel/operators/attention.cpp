@@ -5,11 +5,12 @@ namespace echelon::operators {
 namespace {
 
 /// Keys one query attends to on average; layers with and without a window are averaged.
-double causal_keys(const ModelSpec& model, const TrainingJob& job) {
+double causal_keys(const ModelSpec& model, const TrainingJob& job, TokenMixer mixer) {
   const double full = attended_keys(job, job.sequence);
+  if (mixer == TokenMixer::global_attention) return full;
   if (model.sliding_window <= 0 || model.sliding_window >= job.sequence) return full;
   const double share =
-      static_cast<double>(model.windowed_layers) / (model.layers - model.delta.layers);
+      static_cast<double>(model.windowed_layers) / model.layers_with(TokenMixer::attention);
   return share * attended_keys(job, model.sliding_window) + (1 - share) * full;
 }
 
@@ -62,11 +63,12 @@ double ring_buffers(const Shapes& s, LayerSharding sharding) {
 }
 
 void push_flash_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                          const Shapes& s, LayerSharding sharding, double buffers) {
+                          const Shapes& s, LayerSharding sharding, TokenMixer mixer,
+                          double buffers) {
   Operator op;
   op.name = "attention";
   op.kind = OperatorKind::attention;
-  const double keys = causal_keys(model, job);
+  const double keys = causal_keys(model, job, mixer);
   op.forward = Flops{2 * s.T * keys * (s.q + s.o)};
   op.backward = 2.5 * op.forward;  // five products against two; flash recomputes the scores
   op.forward_traffic = Bytes{s.e * s.T * (s.q + s.kv + s.v + s.o)};
@@ -88,9 +90,8 @@ void push_flash_attention(OperatorList& list, const ModelSpec& model, const Trai
 void push_materialised_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
                                  double buffers) {
   const double scores = s.A * s.T * s.sequence;
-  const double d = model.head_dim;
   const bool drops = model.attention_dropout > 0;
-  Operator qk = gemm("attention_scores", s.T * s.A, s.sequence, d, 0, s.e);
+  Operator qk = gemm("attention_scores", s.T * s.A, s.sequence, s.d, 0, s.e);
   qk.attention_core = true;
   qk.has_weight = false;
   list.push(qk);
@@ -104,7 +105,7 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
     dropout.attention_core = true;
     list.push(dropout);
   }
-  Operator context = gemm("attention_context", s.T * s.A, d, s.sequence, 0, s.e);
+  Operator context = gemm("attention_context", s.T * s.A, s.d, s.sequence, 0, s.e);
   context.attention_core = true;
   context.has_weight = false;
   list.push(context);
@@ -143,10 +144,15 @@ void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& frame
               const Shapes& s, LayerSharding sharding) {
   push_column_entry(list, "qkv_gather", s, sharding);
   const double gate = model.attention_output_gate ? s.q : 0;
-  list.push(gemm("qkv", s.T, s.q + gate + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
+  list.push(gemm("qkv", s.T, s.q + gate + s.kv_projected, s.h, s.kept * s.Ts * s.h, s.e));
   const double heads = s.T * (s.q + s.kv);
   if (model.qk_norm || model.qk_norm_all_heads) {
     list.push(elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
+  }
+  if (model.value_norm) {  // of values that are the keys before their norm, which keeps them
+    const double values = s.e * s.T * s.v;
+    const bool kept = s.kv_projected < 2 * s.kv && model.qk_norm;
+    list.push(elementwise("value_norm", 2 * values, 3 * values, kept ? 0 : values));
   }
   if (model.qk_norm_all_heads && sharding.tp > 1) push_norm_reduction(list, s);
   if (model.position == PositionEmbedding::rope) {
@@ -227,7 +233,8 @@ void push_latents(OperatorList& list, const ModelSpec& model, const Shapes& s,
 }
 
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                    const Framework& framework, const Shapes& s, LayerSharding sharding) {
+                    const Framework& framework, const Shapes& s, LayerSharding sharding,
+                    TokenMixer mixer) {
   if (model.sparse()) return push_sparse_attention(list, model, job, framework, s, sharding);
   if (model.latent()) {
     push_latent_qkv(list, model, framework, s, sharding);
@@ -239,7 +246,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   const double buffers = gather_buffers(s, framework, sharding) + ring_buffers(s, sharding);
   push_context_entry(list, framework, s, sharding);
   if (job.flash_attention) {
-    push_flash_attention(list, model, job, s, sharding, buffers);
+    push_flash_attention(list, model, job, s, sharding, mixer, buffers);
   } else {
     push_materialised_attention(list, model, s, buffers);
   }

@@ -6,20 +6,26 @@
 namespace echelon::operators {
 
 Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
-                 LayerSharding sharding) {
+                 LayerSharding sharding, TokenMixer mixer) {
+  const ModelSpec::HeadShapes heads = model.head_shapes(mixer);
   const double tokens = static_cast<double>(sharding.microbatch) * job.sequence / sharding.cp;
-  const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / sharding.tp);
+  const double kv_heads = std::max(1.0, static_cast<double>(heads.kv_heads) / sharding.tp);
+  const double kv = kv_heads * heads.head_dim;
+  const double q = static_cast<double>(model.heads) * heads.head_dim / sharding.tp;
+  const bool latent = model.latent();
   return {.T = tokens,
           .Ts = sharding.sequence_parallel ? tokens / sharding.tp : tokens,
           .h = static_cast<double>(model.hidden),
-          .q = static_cast<double>(model.query_width()) / sharding.tp,
-          .kv = kv_heads * model.head_dim,
-          .v = model.latent() ? kv_heads * model.mla.v_head_dim : kv_heads * model.head_dim,
-          .o = static_cast<double>(model.attention_output_width()) / sharding.tp,
+          .q = q,
+          .kv = kv,
+          .v = latent ? kv_heads * model.mla.v_head_dim : kv,
+          .o = latent ? static_cast<double>(model.attention_output_width()) / sharding.tp : q,
           .f = static_cast<double>(model.ffn_hidden) / sharding.tp,
           .A = static_cast<double>(model.heads) / sharding.tp,
           .sequence = static_cast<double>(job.sequence),
           .e = activation_width(job.precision.compute),
+          .d = static_cast<double>(heads.head_dim),
+          .kv_projected = heads.keys_are_values ? kv : 2 * kv,
           .kept = job.precision.compute == Dtype::fp8 && framework.saves_fp8_inputs
                       ? job.precision.fp8_input
                       : activation_width(job.precision.compute),

@@ -17,14 +17,17 @@ namespace echelon::operators {
 /// Shapes shared by all operators of one sharding.
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
-  double kept;       // bytes per element of a GEMM input that waits for its weight gradient
-  double w;          // … of statistics: maxima, sums of exponentials
+  double d;                                         // width of a head
+  double kv_projected;  // columns of the projection that makes keys and values
+  double kept;          // bytes per element of a GEMM input that waits for its weight gradient
+  double w;             // … of statistics: maxima, sums of exponentials
   double imbalance;  // rows of the fullest rank's experts over the mean: at most all of its group's
   double expert_rows;  // unit that an expert's rows are padded to
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
-                               const Framework& framework, LayerSharding sharding);
+                               const Framework& framework, LayerSharding sharding,
+                               TokenMixer mixer = TokenMixer::attention);
 
 /// Keys that a query attends to on average, of which it sees `most` at most (those next to it, or
 /// any): (S + 1)/2 ≈ S/2 of all under a causal mask, w·(1 − w/2S) of w < S tokens, less in packed
@@ -66,7 +69,8 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
 
 // The parts of a layer between its norms, each in the file of its name.
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                    const Framework& framework, const Shapes& s, LayerSharding sharding);
+                    const Framework& framework, const Shapes& s, LayerSharding sharding,
+                    TokenMixer mixer);
 /// Projections of latent attention to its latents, their norms, and their gathering.
 void push_latents(OperatorList& list, const ModelSpec& model, const Shapes& s,
                   LayerSharding sharding);
@@ -79,6 +83,8 @@ void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
 /// What a state space does instead of attention (state_space.cpp).
 void push_state_space(OperatorList& list, const ModelSpec& model, const Shapes& s,
                       LayerSharding sharding);
+/// What a gated short convolution does instead of attention (short_convolution.cpp).
+void push_short_convolution(OperatorList& list, const ModelSpec& model, const Shapes& s);
 void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding);
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped

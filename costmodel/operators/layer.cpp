@@ -32,12 +32,15 @@ void push_mixer(OperatorList& list, const ModelSpec& model, const TrainingJob& j
                 TokenMixer mixer) {
   using namespace operators;
   switch (mixer) {
-    case TokenMixer::attention: return push_attention(list, model, job, framework, s, sharding);
+    case TokenMixer::attention:
+    case TokenMixer::global_attention:
+      return push_attention(list, model, job, framework, s, sharding, mixer);
+    case TokenMixer::short_convolution: return push_short_convolution(list, model, s);
     case TokenMixer::delta_net: return push_delta_net(list, model, s, sharding);
     case TokenMixer::state_space: return push_state_space(list, model, s, sharding);
     case TokenMixer::side_by_side:
       push_state_space(list, model, s, sharding);
-      push_attention(list, model, job, framework, s, sharding);
+      push_attention(list, model, job, framework, s, sharding, mixer);
       // Both outputs added; and, as transformers' module does it, a factor on the input and on the
       // output of each (models/falcon_h1/modeling_falcon_h1.py).
       list.push(elementwise("mixer_sum", (4 * 2 + 3) * s.e * s.Ts * s.h,
@@ -53,7 +56,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
                              const Framework& framework, LayerSharding sharding, LayerKind kind,
                              TokenMixer mixer) {
   using namespace operators;
-  const Shapes s = shapes_of(model, job, framework, sharding);
+  const Shapes s = shapes_of(model, job, framework, sharding, mixer);
   OperatorList list;
   if (mixer != TokenMixer::none) {
     list.push(norm("input_norm", s));

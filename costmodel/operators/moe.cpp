@@ -27,6 +27,30 @@ void push_clamp(OperatorList& list, double bytes) {
   list.push(op);
 }
 
+/// A norm of a branch's output, which it keeps.
+Operator branch_norm(std::string_view name, const Shapes& s) {
+  return elementwise(name, 2 * s.e * s.Ts * s.h, 3 * s.e * s.Ts * s.h, s.e * s.Ts * s.h);
+}
+
+/// Norms of MixtureOfExperts::branch_norms before the experts: of the router, without a gain, and a
+/// scale of its result, which it keeps; of the routed experts, whose input is that of the norm in
+/// front of the shared ones, which keeps it.
+void push_branch_inputs(OperatorList& list, const Shapes& s) {
+  const double all = s.e * s.Ts * s.h;
+  Operator router = elementwise("router_norm", 6 * all, 8 * all, all);
+  router.forward_kernels = 3;
+  router.backward_kernels = 4;
+  list.push(router);
+  list.push(elementwise("routed_norm", 2 * all, 4 * all, 0));
+}
+
+/// … and behind them: of both outputs, which are added.
+void push_branch_outputs(OperatorList& list, const Shapes& s) {
+  list.push(branch_norm("shared_output_norm", s));
+  list.push(branch_norm("routed_output_norm", s));
+  list.push(elementwise("branch_sum", 3 * s.e * s.Ts * s.h, 0, 0));
+}
+
 /// Those that every token visits.
 void push_shared_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                          const Shapes& s, LayerSharding sharding) {
@@ -34,7 +58,8 @@ void push_shared_experts(OperatorList& list, const ModelSpec& model, const Frame
   if (moe.shared_ffn_hidden > 0) {
     push_column_entry(list, "shared_gather", s, sharding);
     push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},
-                     s.T, static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
+                     s.T, static_cast<double>(moe.shared_ffn_hidden) / sharding.tp,
+                     moe.branch_norms ? s.kept * s.Ts * s.h : 0,  // else the router's input
                      gather_buffers(s, framework, sharding));
     push_row_exit(list, "shared_reduce", s, sharding);
   }
@@ -129,6 +154,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   inner.h = model.expert_hidden();
   const double bytes = s.e * rows * inner.h;
   const double logits = 4 * own * moe.experts;
+  if (moe.branch_norms) push_branch_inputs(list, s);
   Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
   router.wide = true;
   list.push(router);
@@ -189,6 +215,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
     list.push(gemm("latent_up", own, s.h, inner.h, s.kept * own * inner.h, s.e));
   }
   push_shared_experts(list, model, framework, s, sharding);
+  if (moe.branch_norms) push_branch_outputs(list, s);
 }
 
 }  // namespace echelon::operators

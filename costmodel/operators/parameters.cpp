@@ -18,13 +18,15 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind,
                          tp;
   const auto on_every_rank =
       static_cast<double>(all.replicated + all.latent_matrices + all.indexer_matrices + all.router);
-  const bool attends = mixer == TokenMixer::attention || mixer == TokenMixer::side_by_side;
+  const bool attends = mixer == TokenMixer::attention || mixer == TokenMixer::side_by_side ||
+                       mixer == TokenMixer::global_attention;
   if (!attends) return sharded + on_every_rank;
+  const ModelSpec::HeadShapes heads = model.head_shapes(mixer);
   // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
   // head.
-  const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
-  const double copies =
-      2 * surplus * model.head_dim * (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
+  const double surplus = std::max(0.0, 1.0 - static_cast<double>(heads.kv_heads) / tp);
+  const double copies = (heads.keys_are_values ? 1 : 2) * surplus * heads.head_dim *
+                        (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
   return sharded + copies + on_every_rank;
 }
 

@@ -25,6 +25,8 @@ using L = LatentAttention;
 using I = SparseAttention;
 using D = GatedDeltaNet;
 using S = StateSpace;
+using G = GlobalAttention;
+using K = ShortConvolution;
 using C = ModelConstants;
 using R = RotaryEmbedding;
 
@@ -73,6 +75,8 @@ const L& owner(const RunConfig& config, const L*) { return config.model.mla; }
 const I& owner(const RunConfig& config, const I*) { return config.model.dsa; }
 const D& owner(const RunConfig& config, const D*) { return config.model.delta; }
 const S& owner(const RunConfig& config, const S*) { return config.model.ssm; }
+const G& owner(const RunConfig& config, const G*) { return config.model.global; }
+const K& owner(const RunConfig& config, const K*) { return config.model.conv; }
 /// Of a model that has none, the usual ones.
 const C& owner(const RunConfig& config, const C*) {
   static const C kUsual;

@@ -42,7 +42,8 @@ using ConfigField =
                  bool MixtureOfExperts::*, double MixtureOfExperts::*,
                  RouterScore MixtureOfExperts::*, int LatentAttention::*, int SparseAttention::*,
                  bool SparseAttention::*, int GatedDeltaNet::*, int StateSpace::*,
-                 bool StateSpace::*, double ModelConstants::*,
+                 bool StateSpace::*, int GlobalAttention::*, bool GlobalAttention::*,
+                 int ShortConvolution::*, bool ShortConvolution::*, double ModelConstants::*,
                  std::vector<std::string> ModelConstants::*, double RotaryEmbedding::*,
                  int RotaryEmbedding::*, bool RotaryEmbedding::*, RopeScaling RotaryEmbedding::*>;
 

@@ -11,6 +11,8 @@ using L = LatentAttention;
 using I = SparseAttention;
 using D = GatedDeltaNet;
 using S = StateSpace;
+using G = GlobalAttention;
+using K = ShortConvolution;
 using C = ModelConstants;
 using R = RotaryEmbedding;
 
@@ -54,6 +56,7 @@ const std::vector<NamedConfigField>& model_fields() {
       {&M::head_bias, "bias of the output head", "model"},
       {&M::qk_norm, "QK-norm", "model"},
       {&M::qk_norm_all_heads, "QK-norm over all heads", "model"},
+      {&M::value_norm, "norm of the values", "model"},
       {&M::attention_output_gate, "gate of the attention output", "model"},
       {&M::parallel_block, "parallel attention and MLP", "model"},
       {&M::post_norms, "norms after attention and MLP", "model"},
@@ -73,6 +76,7 @@ const std::vector<NamedConfigField>& model_fields() {
       {&X::expert_bias, "biases of the experts", "model"},
       {&X::router_bias, "bias of the router", "model"},
       {&X::shared_expert_gate, "gate of the shared experts", "model"},
+      {&X::branch_norms, "norms of routed and shared experts", "model"},
       {&X::router_groups, "groups of experts", "model"},
       {&X::router_group_topk, "groups per token", "model"},
       {&L::kv_lora_rank, "width of the keys' and values' latent", "model"},
@@ -85,6 +89,10 @@ const std::vector<NamedConfigField>& model_fields() {
       {&I::index_head_dim, "head width of the indexer", "model"},
       {&I::rope_interleaved, "rotary pairs of the indexer", "model"},
       {&I::hadamard, "Hadamard transform of the indexer", "model"},
+      {&G::layers, "layers with global attention", "model"},
+      {&G::kv_heads, "key/value heads of global attention", "model"},
+      {&G::head_dim, "head width of global attention", "model"},
+      {&G::keys_are_values, "one projection of keys and values in global attention", "model"},
       {&D::layers, "layers with a gated delta net", "model"},
       {&D::key_heads, "key heads of delta nets", "model"},
       {&D::value_heads, "value heads of delta nets", "model"},
@@ -100,6 +108,9 @@ const std::vector<NamedConfigField>& model_fields() {
       {&S::conv_kernel, "convolution of state spaces", "model"},
       {&S::gated_norm, "norm of the state spaces' output", "model"},
       {&S::beside_attention, "state spaces beside attention", "model"},
+      {&K::layers, "layers with a short convolution", "model"},
+      {&K::kernel, "width of short convolutions", "model"},
+      {&K::bias, "biases of short convolutions", "model"},
       {&M::mlp_only_layers, "layers of an MLP alone", "model"},
       {&M::layer_pattern, "order of the layers", "model"},
   };

@@ -82,7 +82,7 @@ void RunFacts::set_model(const ModelSpec& model, FactOrigin origin, const std::s
 
 std::string beyond_columns(const ModelSpec& model) {
   if (model.latent()) return "latent attention";
-  const int others = model.delta.layers + model.ssm.layers;
+  const int others = model.delta.layers + model.ssm.layers + model.conv.layers;
   if (others == 0 && model.mlp_only_layers == 0) {
     if (model.windowed_layers == 0) return {};
     return fmt::format("{} of {} layers with a window", model.windowed_layers, model.layers);
@@ -93,6 +93,7 @@ std::string beyond_columns(const ModelSpec& model) {
   };
   add(model.delta.layers, "gated delta net");
   add(model.ssm.layers, "Mamba-2");
+  add(model.conv.layers, "short convolution");
   add(model.mlp_only_layers, model.moe.experts > 0 ? "experts" : "MLP");
   add(model.layers - others - model.mlp_only_layers, "attention");
   return text + " layers";

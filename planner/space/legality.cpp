@@ -252,7 +252,12 @@ Found check_modules_of_others(const ModelSpec& model, const Framework& framework
   const char* what = model.delta.channel_decay() ? "Kimi delta attention"
                      : model.ssm.beside_attention
                          ? "attention and a state space side by side in a layer"
-                         : nullptr;
+                     : model.global.layers > 0
+                         ? "full attention with heads of another shape than windowed attention's"
+                     : model.conv.layers > 0  ? "gated short convolutions"
+                     : model.value_norm       ? "a norm of the values"
+                     : model.moe.branch_norms ? "norms of their own for routed and shared experts"
+                                              : nullptr;
   if (what == nullptr) return {};
   if (!framework.any_model) return lacks_of(framework, what);
   if (p.tp == 1) return {};
@@ -275,6 +280,14 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
     return Rejection{no_price, fmt::format("cp {} with state spaces, whose exchange of heads has "
                                            "no price here",
                                            p.cp)};
+  }
+  if (model.conv.layers > 0) {
+    return Rejection{no_price, fmt::format("cp {} with gated short convolutions, whose exchange of "
+                                           "tokens has no price here",
+                                           p.cp)};
+  }
+  if (model.global.layers > 0) {
+    return Rejection{no_price, fmt::format("cp {} with heads that differ between layers", p.cp)};
   }
   if (p.cp_comm == CpComm::all_gather && !model.sparse()) {
     // Megatron-LM has it: TransformerEngine, context_parallel.py, AttnFuncWithCPAndKVAllGather.
@@ -748,6 +761,7 @@ std::optional<Rejection> check_adapters(const ModelSpec& model, const Adapters& 
   const auto unpriced = [](std::string_view what) {
     return Rejection{no_price, fmt::format("adapters on {}", what)};
   };
+  if (model.global.layers > 0) return unpriced("attention whose heads differ between layers");
   if (model.layers_with(TokenMixer::attention) != model.layers) {
     return unpriced("layers without attention");
   }

@@ -109,7 +109,12 @@ TEST_CASE("blocks of the current families are read as what they are") {
 
 TEST_CASE("models of the catalog are those of their config.json, also in constants") {
   const std::map<std::string, std::string> of_other_names = {
-      {"glm-4-9b", "glm-4-9b-0414"}, {"mistral-small-24b", "mistral-small-3.1-multimodal"}};
+      {"gemma4-12b", "gemma4-12b-multimodal"},
+      {"gemma4-26b-a4b", "gemma4-26b-a4b-multimodal"},
+      {"gemma4-31b", "gemma4-31b-multimodal"},
+      {"glm-4-9b", "glm-4-9b-0414"},
+      {"mistral-small-24b", "mistral-small-3.1-multimodal"},
+      {"mistral-small-4-119b-a6b", "mistral-small-4-multimodal"}};
   int compared = 0;
   for (const CatalogModel& entry : model_catalog()) {
     const auto other = of_other_names.find(entry.name);

@@ -85,7 +85,13 @@ TEST_CASE("operators without a price are refused by name, never read as attentio
       {"jamba", "Mamba-1"},
       {"zamba2", "one attention block for several"},
       {"mamba2", "without attention or MLP"},
-      {"lfm2", "gated short convolutions"},
+      {"gemma3n", "embeddings of each layer"},
+      {"mistral_large4_text", "share an indexer's choice"},
+      {"minimax_m3_vl_text", "blocks of keys"},
+      {"mimo_v2_flash", "values narrower than keys"},
+      {"step3p7_text", "differs between layers"},
+      {"glm5_next_text", "hyper-connections"},
+      {"qwen4_exp_text", "embeddings of n-grams"},
       {"recurrent_gemma", "RG-LRU"}};
   for (const auto& [type, name] : families) {
     Json config = published_config("deepseek-v3");

@@ -153,7 +153,6 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
                                        "mixtral-8x22b-instruct",
                                        "mixtral-8x7b",
                                        "phi-3-mini",
-                                       "phi-4-mini",
                                        "qwen1.5-moe-a2.7b",
                                        "qwen2-0.5b",
                                        "qwen2-57b-a14b",

@@ -144,12 +144,18 @@ TEST_CASE("Megatron-LM expresses most models of the catalog") {
       "phi-1.5",         "phi-2",        "pythia-1.4b",      "pythia-12b",
       "pythia-160m",     "pythia-1b",    "pythia-2.8b",      "pythia-410m",
       "pythia-6.9b",     "pythia-70m",   "smollm3-3b",       "starcoder2-3b"};
+  // Heads that differ between layers, short convolutions, queries that grow with their positions,
+  // LongRoPE.
+  const std::set<std::string> recent = {
+      "gemma4-12b", "gemma4-26b-a4b", "gemma4-31b",  "lfm2-1.2b",
+      "lfm2-2.6b",  "lfm2-350m",      "lfm2-8b-a1b", "mistral-small-4-119b-a6b",
+      "phi-4-mini"};
   const ConfigFormat& format = format_named("megatron-lm");
   for (const CatalogModel& each : model_catalog()) {
     const ExportedConfig exported =
         export_config(format, run_of_model(format, *load_model(each.name)));
     CAPTURE(each.name, lost_text(exported));
-    CHECK(exported.lost.empty() != others.contains(each.name));
+    CHECK(exported.lost.empty() != (others.contains(each.name) || recent.contains(each.name)));
   }
 }
 

@@ -813,6 +813,32 @@ TEST_CASE("modules that transformers alone has are whole on every rank of DeepSp
   }
 }
 
+TEST_CASE("Gemma 4 and LFM2 are whole on every rank of DeepSpeed, and of no other framework") {
+  const std::pair<const char*, const char*> models[] = {
+      {"gemma4-31b", "full attention with heads of another shape than windowed attention's"},
+      {"gemma4-26b-a4b", "full attention with heads of another shape than windowed attention's"},
+      {"lfm2-1.2b", "gated short convolutions"},
+      {"lfm2-8b-a1b", "gated short convolutions"}};
+  for (const auto& [model, what] : models) {
+    INFO(model);
+    CHECK(refused(model, "deepspeed", degrees(1, 1, 1, 1, 3)) == "");
+    ParallelPlan tensors = degrees(2, 1, 1, 1, 3);
+    tensors.sequence_parallel = false;
+    CHECK(refused(model, "deepspeed", tensors).find(what) != std::string::npos);
+    ParallelPlan context = degrees(1, 1, 1, 1, 3);
+    context.cp = 2;
+    CHECK(refused(model, "deepspeed", context).find("cp 2 with") != std::string::npos);
+    for (const Framework& framework : frameworks()) {
+      if (framework.any_model) continue;
+      INFO(framework.name);
+      CHECK(refused(model, framework.name.c_str(), degrees(1, 1, 1, 1, 0)) ==
+            framework.name + " has no " + what);
+    }
+  }
+  // Latent attention with experts, which Megatron-Core has.
+  CHECK(refused("mistral-small-4", "megatron-core", degrees(1, 1, 8, 1, 1)) == "");
+}
+
 TEST_CASE("a refusal of etp names etp") {
   PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 8);
   r.constraints.pin<&ParallelPlan::etp>(std::numeric_limits<int>::max());
