@@ -74,8 +74,8 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
   if (!hint.empty()) hint += " ";
   hint += listing.empty() ? "known: " + list
                           : fmt::format(
-                                "{} lists all {}; docs/topology-format.md describes how to "
-                                "describe another",
+                                "{} lists all {}; docs/topology-format.md: how to "
+                                "describe your own",
                                 listing, files.size());
   return input_error(std::string(where), std::string(what) + " " + in_quotes(name),
                      std::string(expected), hint);

@@ -67,6 +67,7 @@ struct MachineDescription {
   std::string name;
   std::vector<std::string> aliases;
   std::string summary;
+  std::string notes;
   GpuSpec gpu;
   NodeSpec node;
   Interconnect interconnect = Interconnect::pcie;

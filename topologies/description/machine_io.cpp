@@ -134,7 +134,7 @@ Result<MachineDescription> parse_machine(std::string_view json, std::string_view
   document.read_sources(root);
   machine.name = root.reader.string("name");
   machine.summary = root.reader.string_or("description", "");
-  root.reader.string_or("notes", "");
+  machine.notes = root.reader.string_or("notes", "");
   if (const Json* aliases = root.reader.member("aliases")) {
     for (const Json& alias : *aliases) {
       if (alias.is_string()) machine.aliases.push_back(alias.get<std::string>());

@@ -59,6 +59,7 @@ struct Described {
   double compute_capability = 0;
   std::string family;
   bool module = false;  ///< SXM: a module whose board joins it to others with NVLink
+  bool grace = false;   ///< of a superchip: joined to a Grace CPU by NVLink-C2C
 
   /// The compute capability of NVIDIA's GPUs with the same PCIe, of AMD's, which have none: PCIe 4
   /// of MI250X, PCIe 5 from MI300X on (AMD's data sheets).
@@ -71,8 +72,11 @@ struct Described {
 Result<Described> catalog_gpu(const std::string& name) {
   const Result<GpuDescription> known = load_gpu(name, "--gpu");
   if (!known) return known.error();
+  const std::string& model = known->spec.name;
+  const bool grace =
+      model.starts_with("GH200") || model.starts_with("GB200") || model.starts_with("GB300");
   return Described{Json(name), known->spec.compute_capability, known->spec.family,
-                   known->spec.name.find("SXM") != std::string::npos};
+                   model.find("SXM") != std::string::npos, grace};
 }
 
 /// Memory and SMs as reported by CUDA; peaks from the catalog, else by generation.
@@ -118,7 +122,7 @@ Described reported_gpu(const GpuFacts& facts) {
   if (facts.clock_mhz > 0) gpu["boost"] = quantity_of(facts.clock_mhz, "MHz", cuda);
   if (facts.l2 > Bytes{}) gpu["l2"] = quantity_of(facts.l2.in(1_MB), "MB", cuda);
   gpu["compute_capability"] = count_of(facts.compute_capability, cuda);
-  return {std::move(gpu), facts.compute_capability, {}, false};
+  return {std::move(gpu), facts.compute_capability, {}, false, false};
 }
 
 Result<Described> gpu_of(const WiredMachine& machine) {
@@ -198,6 +202,11 @@ Json slot_of(const WiredMachine& machine, const Described& gpu) {
 Json pcie_of(const WiredMachine& machine, const Described& gpu_type) {
   const NodeWiring& wiring = machine.wiring;
   Json pcie{{"gpu_link", slot_of(machine, gpu_type)}};
+  if (gpu_type.grace) {
+    pcie["nic_link"] = pcie["gpu_link"];
+    pcie["gpu_link"] = quantity_of(450, "GB/s", "data sheet: NVLink-C2C 450 GB/s per direction");
+    pcie["c2c"] = true;
+  }
   Json sockets = Json::array();
   std::vector<std::vector<int>> switches;
   int last_socket = 0;

@@ -196,6 +196,8 @@ TEST_CASE("cards that no GPU is near to are kept, and CPU affinities tell the so
   const ClusterTopology cluster = cluster_of(tray, "gb200", 50_GBps);
   CHECK(cluster.node().nics == 2);
   CHECK(cluster.machine().pcie.sockets == 2);
+  CHECK(cluster.machine().pcie.c2c);
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(450));
   CHECK(cluster.resized(8).value().group({2, 4}).inter.in(1_GBps) == Approx(25));
   WiredMachine machine;
   machine.gpu = std::string("gb200");
