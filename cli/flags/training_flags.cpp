@@ -1,3 +1,4 @@
+// Over 400 lines because each setting of a step stands with its default and its errors.
 #include "cli/flags/training_flags.hpp"
 
 #include <fmt/format.h>
