@@ -98,6 +98,16 @@ struct Matrix {
   [[nodiscard]] std::size_t gpus() const { return rows.size(); }
 };
 
+Error no_matrix(std::string found, std::string_view text, std::string_view where) {
+  const bool log = text.find("NCCL INFO") != std::string_view::npos;
+  return input_error(std::string(where), std::move(found),
+                     "the output of `nvidia-smi topo -m` or `rocm-smi --showtopo`, or the file "
+                     "that NCCL or RCCL writes to NCCL_TOPO_DUMP_FILE",
+                     log ? "a log of NCCL_DEBUG=INFO: run the same with "
+                           "NCCL_TOPO_DUMP_FILE=topology.xml and import that file"
+                         : "");
+}
+
 Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
   Matrix out;
   bool has_affinity = false;
@@ -150,15 +160,9 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
   const auto named = std::ranges::count_if(
       out.columns, [](const std::string& c) { return number_after("GPU", c).has_value(); });
   if (out.columns.empty() || static_cast<std::size_t>(named) != out.gpus()) {
-    return input_error(std::string(where),
-                       out.columns.empty() ? "no matrix of GPUs"
-                                           : fmt::format("{} rows for {} GPUs", out.gpus(), named),
-                       "the output of `nvidia-smi topo -m` or `rocm-smi --showtopo`, or the file "
-                       "that NCCL or RCCL writes to NCCL_TOPO_DUMP_FILE",
-                       text.find("NCCL INFO") != std::string_view::npos
-                           ? "a log of NCCL_DEBUG=INFO: run the same with "
-                             "NCCL_TOPO_DUMP_FILE=topology.xml and import that file"
-                           : "");
+    return no_matrix(out.columns.empty() ? "no matrix of GPUs"
+                                         : fmt::format("{} rows for {} GPUs", out.gpus(), named),
+                     text, where);
   }
   return out;
 }
