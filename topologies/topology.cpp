@@ -21,7 +21,7 @@ namespace {
 /// A network tier for group(): its size and the cost of reaching it.
 struct Reach {
   std::int64_t gpus;        ///< GPUs inside one unit of the tier
-  double oversubscription;  ///< product over this and the tiers below
+  double oversubscription;  ///< product over the tiers below, which a way through this one leaves
   Seconds latency;          ///< NIC and tiers, summed
 };
 
@@ -33,9 +33,9 @@ std::vector<Reach> reaches(const MachineDescription& machine, std::int64_t domai
        ++t) {
     const FabricTier& tier = machine.tiers[t];
     reach.gpus = saturated_product({reach.gpus, tier.multiplicity});
-    reach.oversubscription *= tier.oversubscription;
     reach.latency += tier.latency;
     result.push_back(reach);
+    reach.oversubscription *= tier.oversubscription;
   }
   return result;
 }

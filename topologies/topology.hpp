@@ -93,7 +93,7 @@ class ClusterTopology {
   ///                   or of the receiving ones at the beginning, whichever is smaller
   ///   intra_exchange  exchange_bandwidth() of the graph with all groups of this kind active
   ///   inter_exchange  fair_egress() of all GPUs of a domain
-  ///   all inter       ÷ Π oversubscription of the network tiers crossed
+  ///   all inter       ÷ Π oversubscription of the network tiers left upward
   ///   inter_latency   NIC + Σ latency of the network tiers crossed
   ///
   /// Assumes: ranks fill domains in order; all groups of the pattern communicate concurrently.

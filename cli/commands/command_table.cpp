@@ -214,11 +214,11 @@ const std::vector<Command>& command_table() {
        1,
        1,
        kImport,
-       "write the description of a node from the output of nvidia-smi or NCCL",
-       "Reads the output of `nvidia-smi topo -m`, or the file that NCCL writes to "
-       "NCCL_TOPO_DUMP_FILE, and lists, with a source for every number, which GPUs share NVLinks, "
-       "PCIe switches, sockets and NICs. The network between nodes is not in these files: add a "
-       "\"fabric\" by hand.",
+       "write the description of a node from the output of nvidia-smi, rocm-smi or NCCL",
+       "Reads the output of `nvidia-smi topo -m` or `rocm-smi --showtopo`, or the file that NCCL "
+       "or RCCL writes to NCCL_TOPO_DUMP_FILE, and lists, with a source for every number, which "
+       "GPUs share NVLinks or xGMI, PCIe switches, sockets and NICs. The network between nodes is "
+       "not in these files: add a \"fabric\" by hand.",
        {"nvidia-smi topo -m > node.txt; plan topo import node.txt --gpu h100 --nic-rate 400Gbps -o "
         "my.json",
         "plan topo import nccl-topology.xml --gpu h200 -o my.json"}},

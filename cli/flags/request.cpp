@@ -223,17 +223,19 @@ void note_unknown_nics(PlanRequest& request) {
       cluster.name()));
 }
 
-/// States that collectives over PCIe are priced as those of a driver that the GPU does not come
-/// with.
+/// States that collectives between the GPUs of a node pass through host memory.
 void note_peer_access(PlanRequest& request) {
   const ClusterTopology& cluster = request.cluster;
   const std::string_view wiring = cluster.node().interconnect;
   const bool over_pcie = wiring == "pcie" || (wiring == "nvlink-bridge" && cluster.gpus() > 2);
-  if (cluster.gpu().peer_access || cluster.gpus() == 1 || !over_pcie) return;
+  if (cluster.machine().pcie.peer_access || cluster.gpus() == 1 || !over_pcie) return;
   request.assumptions.push_back(fmt::format(
-      "direct access between the GPUs of a node over PCIe, which the stock driver of {} does not "
-      "give: without it NCCL copies through host memory, and collectives take about twice as long",
-      cluster.gpu().name));
+      "no direct access between the GPUs of a node over PCIe{}: NCCL copies through host memory, "
+      "at "
+      "half the rate of their slots (\"peer_access\" of \"pcie\" in its description)",
+      cluster.gpu().peer_access
+          ? std::string()
+          : fmt::format(", which the stock driver of {} does not give", cluster.gpu().name)));
 }
 
 /// States that no plan offloads the optimizer, where the description leaves out what it needs to

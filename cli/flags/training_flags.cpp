@@ -1,3 +1,4 @@
+// Over 400 lines because each setting of a step stands with its default and its errors.
 #include "cli/flags/training_flags.hpp"
 
 #include <fmt/format.h>
@@ -173,6 +174,24 @@ Error no_kernels(const Setting* setting, const PrecisionRecipe& recipe, const Gp
                      fp8 ? "nearest valid: fp8" : "nearest valid: bf16");
 }
 
+/// The error for fp16 in a framework that does not train in it.
+Error no_fp16(const Setting* setting, const Framework& framework, const GpuSpec& gpu) {
+  std::vector<std::string> others;
+  for (const Framework& other : frameworks()) {
+    if (other.trains_fp16) others.push_back(other.name);
+  }
+  const std::string framework_choice = fmt::format("--framework {}", fmt::join(others, ", "));
+  if (setting != nullptr) {
+    return input_error(setting->where,
+                       "fp16 with " + framework.name + ", which does not scale the loss",
+                       "bf16 or fp32, or " + framework_choice);
+  }
+  return input_error("--framework",
+                     fmt::format("{} on {}, which has no bf16 units, and {} does not train in fp16",
+                                 framework.name, gpu.name, framework.name),
+                     framework_choice + ", or --precision fp32");
+}
+
 Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& framework,
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
@@ -189,6 +208,9 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
   if (setting != nullptr) {
     add_other_states(*recipe, framework, assumed);
     add_scaling(*setting, *recipe, framework, gpu, assumed);
+  }
+  if (recipe->compute == Dtype::fp16 && !framework.trains_fp16) {
+    return no_fp16(setting, framework, gpu);
   }
   if (!recipe->runs_on(gpu.compute_capability)) return no_kernels(setting, *recipe, gpu);
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;

@@ -48,6 +48,7 @@ struct Framework {
   /// Recipes that differ in the states they keep, of which `--precision FORMAT:any` searches those
   /// of a format: the widest states of each first.
   std::span<const std::string_view> state_recipes{};
+  bool trains_fp16 = true;  ///< it has the scaled loss that gradients in fp16 need
   /// PrecisionRecipe::needs_distributed_optimizer is refused at ZeRO-0.
   bool narrow_states_need_zero = false;
   bool zero_allowed[4] = {true, true, true, true};

@@ -238,6 +238,8 @@ Framework torchtitan() {
       "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
       "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";
   f.default_precision = "bf16:fsdp-fp32-shards";
+  // torchtitan/config: mixed_precision_param is "bfloat16" or "float32"; no loss is scaled.
+  f.trains_fp16 = false;
   // torchtitan/models/attention.py: attn_mask_type block_causal, get_document_mask_mod
   f.packed_documents = true;
   f.zero_allowed[1] = false;

@@ -63,10 +63,7 @@ QString TopologyView::link_tooltip(const SceneLink& link) const {
   const Seconds step = plan_->candidate.prediction.time.step;
   if (link.kind == SceneLink::Kind::network) {
     const FabricTier& tier = cluster.tiers()[static_cast<std::size_t>(*link.tier)];
-    return tr("link to %1\noversubscription %2:1, latency %3")
-        .arg(qt_text(tier.name))
-        .arg(tier.oversubscription)
-        .arg(qt_text(duration(tier.latency)));
+    return tr("link to %1\nlatency %2").arg(qt_text(tier.name), qt_text(duration(tier.latency)));
   }
   const bool outside = link.kind == SceneLink::Kind::node_network;
   const NodeSpec& node = cluster.node();

@@ -83,6 +83,17 @@ std::optional<std::string> narrower_states(const PlanRequest& request, const Sea
   return std::nullopt;
 }
 
+std::optional<Adapters> fitting_adapters(const PlanRequest& request, const SearchPoint& t) {
+  constexpr int kUsualRank = 16;  // of Megatron-Bridge's, PEFT's and torchtune's recipes 8 to 64
+  const Adapters adapters{kUsualRank, usual_targets(request.model)};
+  if (request.job.adapters || check_adapters(request.model, adapters, request.framework)) {
+    return std::nullopt;
+  }
+  PlanRequest changed = pinned_to(request, t);
+  changed.job.adapters = adapters;
+  return fits(changed) ? std::optional(adapters) : std::nullopt;
+}
+
 /// More GPUs of the same kind: more data parallelism (its ZeRO shards shrink) or more stages.
 std::optional<Fix> more_gpus(const PlanRequest& request, const SearchPoint& t) {
   const int now = request.cluster.gpus();
@@ -116,6 +127,7 @@ NearestInfeasible nearest_infeasible(const PlanRequest& request, const SearchPoi
   miss.stage = memory.tightest_stage;
   miss.missing = memory.peak_reserved - request.usable_memory();
   miss.narrower_states = narrower_states(request, point);
+  miss.adapters = fitting_adapters(request, point);
   if (const auto lifted = lifted_constraint(request, point)) {
     miss.fix = *lifted;
   } else if (const auto more = more_gpus(request, point)) {

@@ -51,6 +51,9 @@ struct NearestInfeasible {
   /// The first recipe of the framework of the same format with which the plan fits as it is:
   /// "bf16:precision-aware". It changes how the optimizer computes.
   std::optional<std::string> narrower_states;
+  /// Adapters of the usual rank with which, trained alone, the plan fits as it is. Nothing where
+  /// the job trains adapters already, or neither the framework nor the model takes them.
+  std::optional<Adapters> adapters;
 };
 
 /// Every point ends in one place: points = fitting + too_large + bounded + rejected.

@@ -59,16 +59,18 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   if (cluster.machine().nvlink_tiers > 0) {
     add("larger jobs", "equally many GPUs of each NVLink domain, where their nodes divide so");
   }
-  add("GPU", fmt::format("{}, compute capability {:.1f}, {} SMs", gpu.name, gpu.compute_capability,
-                         gpu.sms));
+  add("GPU", gpu.compute_capability > 0 ? fmt::format("{}, compute capability {:.1f}, {} SMs",
+                                                      gpu.name, gpu.compute_capability, gpu.sms)
+                                        : fmt::format("{}, {} CUs", gpu.name, gpu.sms));
   add("GPU memory", fmt::format("{:.2f} GiB at {:.4g} GB/s, L2 {:.4g} MiB", gpu.memory.in(1_GiB),
                                 gpu.hbm.in(1_GBps), gpu.l2.in(1_MiB)));
   add("dense peak",
       fmt::format("bf16 {}, fp8 {}, fp16 {}, tf32 {}", rate_or_none(gpu.bf16),
                   rate_or_none(gpu.fp8), rate_or_none(gpu.fp16), rate_or_none(gpu.tf32)));
   add("in the node",
-      fmt::format("{}, {:.4g} GB/s of one GPU in one direction, PCIe {:.4g} GB/s",
-                  node.interconnect, node.gpu_link.in(1_GBps), node.pcie.in(1_GBps)));
+      fmt::format("{}, {:.4g} GB/s of one GPU in one direction, PCIe {:.4g} GB/s{}",
+                  node.interconnect, node.gpu_link.in(1_GBps), node.pcie.in(1_GBps),
+                  cluster.machine().pcie.peer_access ? "" : ", between GPUs through host memory"));
   add("network",
       node.nics == 0
           ? std::string("none")
@@ -92,7 +94,9 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   }
   std::string out = painted(cluster.name(), Paint::bold, style) + "\n";
   if (!cluster.description().empty()) out += folded(cluster.description(), "", style);
-  return out + "\n" + table.text(style);
+  out += "\n" + table.text(style);
+  const std::string& notes = cluster.machine().notes;
+  return notes.empty() ? out : out + "\n" + folded(notes, "", style);
 }
 
 std::string check_text(const ClusterCheck& check, bool brief, const TextStyle& style) {

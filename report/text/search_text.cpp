@@ -244,6 +244,7 @@ std::string fix_text(const Fix& fix) {
 std::string fixes_text(const NearestInfeasible& miss) {
   std::string out = fix_text(miss.fix);
   if (miss.narrower_states) out += ", or --precision " + *miss.narrower_states;
+  if (miss.adapters) out += fmt::format(", or --lora {} (adapters alone)", miss.adapters->rank);
   return out;
 }
 

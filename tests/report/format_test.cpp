@@ -174,6 +174,10 @@ TEST_CASE("a fix is described as one change") {
   miss.narrower_states = "bf16:precision-aware";
   CHECK(fixes_text(miss) ==
         "--zero 3 instead of the pinned ZeRO stage, or --precision bf16:precision-aware");
+  miss.narrower_states.reset();
+  miss.adapters = Adapters{16, {}};
+  CHECK(fixes_text(miss) ==
+        "--zero 3 instead of the pinned ZeRO stage, or --lora 16 (adapters alone)");
 }
 
 TEST_CASE("a probability is never told as certain") {

@@ -48,15 +48,17 @@ Json node_json(const NodeSpec& node) {
 Json pcie_json(const PcieTree& pcie) {
   Json switches = Json::array();
   for (const std::optional<int>& at : pcie.gpu_switch) switches.push_back(json_or_null(at));
-  return Json{{"gpu_link", pcie.gpu_link.in(kBytePerSecond)},
-              {"nic_link", pcie.nic_link.in(kBytePerSecond)},
-              {"switch_uplink", pcie.switch_uplink.in(kBytePerSecond)},
-              {"socket_link", pcie.socket_link.in(kBytePerSecond)},
-              {"c2c", pcie.c2c},
-              {"sockets", pcie.sockets},
-              {"gpu_socket", pcie.gpu_socket},
-              {"gpu_switch", std::move(switches)},
-              {"switch_socket", pcie.switch_socket}};
+  Json json{{"gpu_link", pcie.gpu_link.in(kBytePerSecond)},
+            {"nic_link", pcie.nic_link.in(kBytePerSecond)},
+            {"switch_uplink", pcie.switch_uplink.in(kBytePerSecond)},
+            {"socket_link", pcie.socket_link.in(kBytePerSecond)},
+            {"c2c", pcie.c2c},
+            {"sockets", pcie.sockets},
+            {"gpu_socket", pcie.gpu_socket},
+            {"gpu_switch", std::move(switches)},
+            {"switch_socket", pcie.switch_socket}};
+  if (!pcie.peer_access) json["peer_access"] = false;
+  return json;
 }
 
 Json fabric_json(const MachineDescription& machine) {

@@ -71,11 +71,12 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
     for (std::string& own : names_in(file)) known.push_back(std::move(own));
   }
   std::string hint = did_you_mean(name, known);
-  if (hint.empty() || listing.empty()) {
-    hint += (hint.empty() ? "known: " : " known: ") + list;
-  } else {
-    hint += fmt::format(" {} lists all {}", listing, files.size());
-  }
+  if (!hint.empty()) hint += " ";
+  hint += listing.empty() ? "known: " + list
+                          : fmt::format(
+                                "{} lists all {}; docs/topology-format.md: how to "
+                                "describe your own",
+                                listing, files.size());
   return input_error(std::string(where), std::string(what) + " " + in_quotes(name),
                      std::string(expected), hint);
 }
@@ -85,8 +86,30 @@ bool is_variant(std::string_view name, std::string_view gpu) {
   return name.starts_with(gpu) && (name.size() == gpu.size() || name[gpu.size()] == '-');
 }
 
-/// Clusters of the catalog with this GPU or a variant of it, and how to describe one.
-Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu) {
+/// A number of GPUs as people name machines: "8xh100", "gpu_4x_a100", "h100 x8".
+struct CountedGpu {
+  std::string count;
+  EmbeddedFile gpu;
+};
+std::optional<CountedGpu> counted_gpu(std::string_view asked) {
+  std::string name = plain_name(asked);
+  if (name.starts_with("gpu")) name.erase(0, 3);
+  const auto counted = [](const std::string& count, const std::string& gpu) {
+    const std::optional<EmbeddedFile> file = find_embedded_gpu(gpu);
+    const bool number =
+        !count.empty() && count.find_first_not_of("0123456789") == std::string::npos;
+    return file && number ? std::optional<CountedGpu>({count, *file}) : std::nullopt;
+  };
+  const std::size_t first = name.find('x');
+  if (first == std::string::npos) return std::nullopt;
+  if (auto before = counted(name.substr(0, first), name.substr(first + 1))) return before;
+  const std::size_t last = name.rfind('x');
+  return counted(name.substr(last + 1), name.substr(0, last));
+}
+
+/// Clusters of the catalog with this GPU or a variant of it, and how to describe one. `count`: the
+/// number of GPUs asked for; "" if none was.
+Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu, const std::string& count) {
   const std::string place = "topologies/catalog/gpus/" + std::string(gpu.name) + ".json";
   const Result<GpuDescription> wanted = parse_gpu(gpu.content, place);
   std::string with_it;
@@ -95,13 +118,16 @@ Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu) {
     if (!wanted || !cluster || !is_variant(cluster->gpu.name, wanted->spec.name)) continue;
     with_it += (with_it.empty() ? "" : ", ") + std::string(file.name);
   }
+  const std::string number = count.empty() ? "" : "; --gpus " + count + " is the number of GPUs";
   return input_error(
-      "--cluster", in_quotes(asked) + ", a GPU", "a cluster, or the path of a description (.json)",
+      "--cluster",
+      in_quotes(asked) + (count.empty() ? ", a GPU" : ", GPUs " + std::string(gpu.name)),
+      "a cluster, or the path of a description (.json)",
       with_it.empty() ? "the catalog has none with it: describe yours, with \"gpu\": \"" +
                             std::string(gpu.name) +
                             "\", after the description of another (plan topo show dgx-h100; "
                             "docs/topology-format.md)"
-                      : "with it: " + with_it);
+                      : "with it: " + with_it + number);
 }
 
 bool looks_like_path(std::string_view text) {
@@ -153,7 +179,12 @@ Result<MachineDescription> load_machine(std::string_view name_or_path) {
     if (!text) return text.error();
     return parse_machine(*text, path);
   }
-  if (const auto gpu = find_embedded_gpu(name_or_path)) return gpu_as_cluster(name_or_path, *gpu);
+  if (const auto gpu = find_embedded_gpu(name_or_path)) {
+    return gpu_as_cluster(name_or_path, *gpu, "");
+  }
+  if (const auto gpus = counted_gpu(name_or_path)) {
+    return gpu_as_cluster(name_or_path, gpus->gpu, gpus->count);
+  }
   return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
                  "a catalog name, or the path of a description (.json)", "plan topo list");
 }

@@ -56,6 +56,7 @@ struct PcieTree {
   BytesPerSecond switch_uplink;  ///< switch to socket
   BytesPerSecond socket_link;    ///< between two sockets
   bool c2c = false;              ///< gpu_link is NVLink-C2C: coherent, without PCIe
+  bool peer_access = true;       ///< GPUs read each other's memory; else through host memory
   int sockets = 1;
   std::vector<int> gpu_socket;                 ///< per GPU
   std::vector<std::optional<int>> gpu_switch;  ///< per GPU
@@ -66,6 +67,7 @@ struct MachineDescription {
   std::string name;
   std::vector<std::string> aliases;
   std::string summary;
+  std::string notes;
   GpuSpec gpu;
   NodeSpec node;
   Interconnect interconnect = Interconnect::pcie;

@@ -28,7 +28,7 @@ void read_tier(Document& document, const Json& object, const std::string& at,
                                                  : std::string("network");
   tier.multiplicity = document.count(in, "multiplicity", 1, 1'000'000);
   tier.oversubscription = document.number_or(in, "oversubscription", kOversubscription,
-                                             {1, "", "full bandwidth through this tier"});
+                                             {1, "", "full bandwidth to the tier above"});
   tier.latency = Seconds{document.number(in, "latency", kLatency)};
   document.keep(in.reader.finish());
   if (kind == "nvlink" && machine.nvlink_tiers != static_cast<int>(machine.tiers.size())) {
@@ -49,6 +49,22 @@ void read_tier(Document& document, const Json& object, const std::string& at,
   }
 }
 
+/// Oversubscription is that of links to the tier above, which the outermost tier and one of
+/// NVLinks, whose nodes have NICs, do not have.
+void check_oversubscription(Document& document, const MachineDescription& machine) {
+  for (std::size_t i = 0; i < machine.tiers.size() && !document.error(); ++i) {
+    const FabricTier& tier = machine.tiers[i];
+    const bool nvlink = static_cast<int>(i) < machine.nvlink_tiers;
+    if (tier.oversubscription <= 1 || (!nvlink && i + 1 < machine.tiers.size())) continue;
+    document.fail(fmt::format("/fabric/tiers/{}/oversubscription", i),
+                  fmt::format("{:g} at {}", tier.oversubscription,
+                              nvlink ? "an NVLink tier" : "the outermost tier"),
+                  "1: it has no links to a tier above it",
+                  "the oversubscription of a leaf is that of its links to the spine, and stands at "
+                  "the leaf; a leaf of one node has the multiplicity 1");
+  }
+}
+
 void read_fabric(Document& document, const Json& object, MachineDescription& machine) {
   Section in(object, document.where(), "/fabric");
   machine.rails = document.count_or(in, "rails", 0, kMaxRails, {0, "", "not wired in rails"});
@@ -60,6 +76,7 @@ void read_fabric(Document& document, const Json& object, MachineDescription& mac
   if (machine.tiers.empty() && !document.error()) {
     document.fail("/fabric/tiers", "no tiers", "at least one tier with name and multiplicity");
   }
+  check_oversubscription(document, machine);
   document.keep(in.reader.finish());
 }
 
@@ -117,7 +134,7 @@ Result<MachineDescription> parse_machine(std::string_view json, std::string_view
   document.read_sources(root);
   machine.name = root.reader.string("name");
   machine.summary = root.reader.string_or("description", "");
-  root.reader.string_or("notes", "");
+  machine.notes = root.reader.string_or("notes", "");
   if (const Json* aliases = root.reader.member("aliases")) {
     for (const Json& alias : *aliases) {
       if (alias.is_string()) machine.aliases.push_back(alias.get<std::string>());

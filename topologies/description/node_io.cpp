@@ -157,6 +157,7 @@ void read_pcie(Document& document, const Json& object, MachineDescription& machi
   pcie.gpu_link = BytesPerSecond{document.number(in, "gpu_link", kLinkRate)};
   const double gbps = pcie.gpu_link.in(1_GBps);
   pcie.c2c = in.reader.boolean_or("c2c", false);
+  pcie.peer_access = in.reader.boolean_or("peer_access", machine.gpu.peer_access);
   pcie.nic_link = BytesPerSecond{
       document.number_or(in, "nic_link", kLinkRate, {gbps, "GB/s", "the rate of a GPU's link"})};
   pcie.switch_uplink = BytesPerSecond{document.number_or(

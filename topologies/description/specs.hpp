@@ -36,7 +36,7 @@ struct GpuSpec {
 struct FabricTier {
   std::string name;             ///< "nvlink-rack", "leaf", "spine"
   int multiplicity = 1;         ///< units of the tier below inside one unit of this tier
-  double oversubscription = 1;  ///< ≥ 1: bandwidth into this tier / bandwidth through it
+  double oversubscription = 1;  ///< ≥ 1: bandwidth from below / bandwidth to the tier above
   Seconds latency;              ///< one-way latency it adds to the tiers below
 };
 

@@ -44,6 +44,7 @@ Result<MachineDescription> describe(const UniformMachine& uniform) {
   machine.link = uniform.nvlink.value_or(BytesPerSecond{});
   machine.link_latency = kUsualLinkLatency;
   machine.pcie.gpu_link = machine.pcie.nic_link = machine.pcie.switch_uplink = uniform.pcie;
+  machine.pcie.peer_access = uniform.gpu.peer_access;
   machine.pcie.gpu_socket.assign(size, 0);
   machine.pcie.gpu_switch.assign(size, std::nullopt);
   for (int gpu = 0; gpu < gpus; ++gpu) machine.nics.push_back({0, std::nullopt, {gpu}});

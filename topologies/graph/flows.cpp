@@ -192,7 +192,7 @@ BytesPerSecond TopologyGraph::domain_bisection() const {
 /// Bandwidth from one half of the cluster's domains to the other, one direction: maximum flow
 /// through the NICs of half the domains and the tiers above, up to the tier that joins the halves.
 ///
-///   domains/2 · egress / Π oversubscription of the tiers crossed
+///   domains/2 · egress / Π oversubscription of the tiers left upward
 ///
 /// One domain: domain_bisection(). Checked by: tests/topologies/graph/graph_test.cpp.
 BytesPerSecond TopologyGraph::cluster_bisection() const {
@@ -206,10 +206,10 @@ BytesPerSecond TopologyGraph::cluster_bisection() const {
   std::int64_t units = domains_;
   for (std::size_t t = static_cast<std::size_t>(machine_.nvlink_tiers);
        t < machine_.tiers.size() && units > 1; ++t) {
-    through /= machine_.tiers[t].oversubscription;
     flow.pipe(at, at + 1, whole(through));
     ++at;
     units = (units + machine_.tiers[t].multiplicity - 1) / machine_.tiers[t].multiplicity;
+    through /= machine_.tiers[t].oversubscription;  // of what leaves it upward
   }
   flow.pipe(at, flow.sink(), kUnlimited);
   return rate(flow.maximum()) * std::floor(static_cast<double>(domains_) / 2);

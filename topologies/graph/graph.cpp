@@ -103,13 +103,13 @@ void TopologyGraph::add_nics(int node, int gpus, std::span<const DeviceId> socke
   }
 }
 
-/// Adds one device per network tier. The link into a tier carries the total bandwidth of the units
-/// below it, divided by the tier's oversubscription.
+/// Adds one device per network tier. The link out of a tier carries the total bandwidth of the
+/// units below it, divided by the tier's oversubscription.
 void TopologyGraph::add_fabric() {
   std::int64_t units = domains_;
   std::vector<DeviceId> below = nic_ids_;
-  BytesPerSecond each = machine_.node.nic;
-  BytesPerSecond total = each * static_cast<double>(nic_ids_.size());
+  BytesPerSecond each = machine_.node.nic;  // of a link out of a unit below
+  BytesPerSecond total = each * static_cast<double>(nic_ids_.size());  // of all those of a unit
   for (std::size_t t = static_cast<std::size_t>(machine_.nvlink_tiers);
        t < machine_.tiers.size() && !nic_ids_.empty(); ++t) {
     const FabricTier& tier = machine_.tiers[t];
@@ -117,9 +117,9 @@ void TopologyGraph::add_fabric() {
     units = (units + tier.multiplicity - 1) / tier.multiplicity;
     const DeviceId id = add(DeviceKind::fabric, 0, units);
     graph_[id].name = tier.name;
-    for (const DeviceId from : below) connect(from, id, each / tier.oversubscription);
+    for (const DeviceId from : below) connect(from, id, each);
     below.assign(1, id);
-    total = total / tier.oversubscription * static_cast<double>(size);
+    total *= static_cast<double>(size) / tier.oversubscription;
     each = total;
   }
 }
@@ -194,6 +194,23 @@ std::vector<TopologyGraph::Hop> TopologyGraph::tree_route(DeviceId from, DeviceI
     hops.push_back({rise[i], rise[i + 1], graph_[edge].bandwidth});
   }
   return hops;
+}
+
+/// The hops of NCCL's transfers between two GPUs of a node through the PCIe tree, at the rates that
+/// these leave of it. Without peer access the sender writes into host memory and the receiver reads
+/// from there, and a slot carries half of what it does with peer access.
+/// Source of the half: all-reduces of nccl-tests. RTX 5090 with the stock driver reach 35 GB/s of
+/// bus bandwidth on 4 GPUs and 28 on 8 (NVIDIA/nccl issue 1639), 0.71 and 0.57 of the 49 GB/s that
+/// PCIe 5 gives with peer access; A100 PCIe 8 GB/s without and 21 with it (issue 841), 0.38.
+/// Assumes: a host with enough memory bandwidth. Virtual machines with A40 reached 4 GB/s.
+/// Checked by: tests/topologies/graph/group_test.cpp.
+std::vector<TopologyGraph::Hop> TopologyGraph::peer_route(int from, int to) const {
+  constexpr double kThroughHost = 0.5;
+  std::vector<Hop> route = tree_route(gpu(from), gpu(to));
+  if (machine_.pcie.peer_access || route.empty()) return route;
+  route.front().bandwidth *= kThroughHost;
+  route.back().bandwidth *= kThroughHost;
+  return route;
 }
 
 /// The NICs that a GPU sends through: those listed next to it or on the same switch, else those of

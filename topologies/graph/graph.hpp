@@ -90,6 +90,7 @@ class TopologyGraph {
   void connect(DeviceId a, DeviceId b, BytesPerSecond bandwidth, int count = 1,
                bool nvlink = false);
   [[nodiscard]] std::vector<Hop> tree_route(DeviceId from, DeviceId to) const;
+  [[nodiscard]] std::vector<Hop> peer_route(int from, int to) const;
   [[nodiscard]] std::vector<int> nearest_nics(int gpu) const;
   [[nodiscard]] int nvlink_count(int a, int b) const;
   [[nodiscard]] BytesPerSecond pair_bandwidth(int a, int b) const;

@@ -164,7 +164,7 @@ int TopologyGraph::nvlink_count(int a, int b) const {
 /// Bandwidth between two GPUs of a node: their own links, or the PCIe tree if it is wider.
 BytesPerSecond TopologyGraph::pair_bandwidth(int a, int b) const {
   const BytesPerSecond own = machine_.link * nvlink_count(a, b);
-  const std::vector<Hop> route = tree_route(gpu(a), gpu(b));
+  const std::vector<Hop> route = peer_route(a, b);
   if (route.empty()) return own;
   return std::max(own, std::ranges::min(route, {}, &Hop::bandwidth).bandwidth);
 }
@@ -187,7 +187,7 @@ std::vector<BytesPerSecond> TopologyGraph::ring_bandwidths(std::span<const Group
         cross(r, own);
         continue;
       }
-      for (const Hop& hop : tree_route(gpu(a), gpu(b))) {
+      for (const Hop& hop : peer_route(a, b)) {
         ++load[{hop.from, hop.to}];
         shared[r].push_back(hop);
       }
@@ -295,7 +295,7 @@ BytesPerSecond TopologyGraph::exchange_bandwidth(std::span<const Group> groups) 
           limit(own / part);
           continue;
         }
-        for (const Hop& hop : tree_route(gpu(from), gpu(to))) {
+        for (const Hop& hop : peer_route(from, to)) {
           load[{hop.from, hop.to}] += part;
           hops.push_back(hop);
         }

@@ -186,7 +186,7 @@ struct DeviceCollector {
         if (outer != own) gpu.pcie_switch = (*outer)["busid"];
       }
       for (const Element& link : element.children) {
-        if (link.name != "nvlink") continue;
+        if (link.name != "nvlink" && link.name != "xgmi") continue;
         gpu.links.emplace_back(lower_case(link["target"]), small_number(link["count"]));
       }
       gpus.push_back(std::move(gpu));
@@ -234,6 +234,7 @@ NodeWiring wiring_of(DeviceCollector found) {
   }
   place_links(found.gpus, out);
   std::vector<NodeWiring::Nic> on_socket;
+  std::vector<NodeWiring::Nic> far;
   for (const FoundNic& nic : found.nics) {
     const bool on_gpu_switch = switches.contains(nic.pcie_switch);
     std::vector<int> nearest;
@@ -243,14 +244,16 @@ NodeWiring wiring_of(DeviceCollector found) {
         nearest.push_back(static_cast<int>(i));
       }
     }
-    if (nearest.empty()) continue;
-    NodeWiring::Nic& place = (on_gpu_switch ? out.nics : on_socket).emplace_back();
+    NodeWiring::Nic& place = (on_gpu_switch     ? out.nics
+                              : nearest.empty() ? far
+                                                : on_socket)
+                                 .emplace_back();
     place.name = nic.name;
     constexpr double kMegabit = 1e6 / 8;
     if (nic.megabits > 0) place.rate = BytesPerSecond{nic.megabits * kMegabit};
     place.gpus = std::move(nearest);
   }
-  if (out.nics.empty()) out.nics = std::move(on_socket);
+  if (out.nics.empty()) out.nics = std::move(on_socket.empty() ? far : on_socket);
   return out;
 }
 

@@ -92,13 +92,25 @@ struct Matrix {
   std::vector<std::string> columns;             ///< GPUs first
   std::vector<std::vector<std::string>> rows;   ///< one per GPU, by column
   std::vector<std::optional<int>> numa;         ///< per GPU
+  std::vector<std::string> affinity;            ///< per GPU, to CPUs: "0-71"; "" if unknown
   std::map<std::string, std::string> nic_name;  ///< "NIC0": "mlx5_0"
 
   [[nodiscard]] std::size_t gpus() const { return rows.size(); }
 };
 
+Error no_matrix(std::string found, std::string_view text, std::string_view where) {
+  const bool log = text.find("NCCL INFO") != std::string_view::npos;
+  return input_error(std::string(where), std::move(found),
+                     "the output of `nvidia-smi topo -m` or `rocm-smi --showtopo`, or the file "
+                     "that NCCL or RCCL writes to NCCL_TOPO_DUMP_FILE",
+                     log ? "a log of NCCL_DEBUG=INFO: run the same with "
+                           "NCCL_TOPO_DUMP_FILE=topology.xml and import that file"
+                         : "");
+}
+
 Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
   Matrix out;
+  bool has_affinity = false;
   bool has_numa = false;
   for (const std::string& line : lines_of(plain_text(text))) {
     std::vector<std::string> cells = cells_of(line);
@@ -109,6 +121,7 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
         if (cell.starts_with("CPU") || cell.starts_with("NUMA")) break;
         out.columns.push_back(cell);
       }
+      has_affinity = line.find("CPU Affinity") != std::string::npos;
       has_numa = line.find("NUMA Affinity") != std::string::npos;
       continue;
     }
@@ -133,9 +146,12 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
                          fmt::format("{} in the row of {}", in_quotes(cell), label),
                          "X, NV#, PIX, PXB, PHB, NODE or SYS");
     }
-    const std::size_t affinity = out.columns.size() + 2;
-    out.numa.push_back(has_numa && cells.size() > affinity ? number_after("", cells[affinity])
-                                                           : std::nullopt);
+    const std::size_t affinity = out.columns.size() + 1;
+    const bool known = has_affinity && cells.size() > affinity && cells[affinity] != "N/A";
+    out.affinity.push_back(known ? cells[affinity] : "");
+    out.numa.push_back(has_numa && cells.size() > affinity + 1
+                           ? number_after("", cells[affinity + 1])
+                           : std::nullopt);
   }
   if (out.gpus() > kMaxWiredGpus) {
     return input_error(std::string(where), fmt::format("{} GPUs", out.gpus()),
@@ -144,10 +160,9 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
   const auto named = std::ranges::count_if(
       out.columns, [](const std::string& c) { return number_after("GPU", c).has_value(); });
   if (out.columns.empty() || static_cast<std::size_t>(named) != out.gpus()) {
-    return input_error(std::string(where),
-                       out.columns.empty() ? "no matrix of GPUs"
-                                           : fmt::format("{} rows for {} GPUs", out.gpus(), named),
-                       "the output of `nvidia-smi topo -m`");
+    return no_matrix(out.columns.empty() ? "no matrix of GPUs"
+                                         : fmt::format("{} rows for {} GPUs", out.gpus(), named),
+                     text, where);
   }
   return out;
 }
@@ -176,15 +191,20 @@ void place_gpus(const Matrix& m, NodeWiring& out) {
     }
   }
   const bool numa_known = std::ranges::all_of(m.numa, [](const auto& n) { return n.has_value(); });
+  const bool affinity_known =
+      std::ranges::none_of(m.affinity, [](const std::string& a) { return a.empty(); });
   const bool crosses_sockets = std::ranges::any_of(m.rows, [](const std::vector<std::string>& row) {
     return std::ranges::any_of(row, [](const std::string& r) { return r == "SYS" || r == "SOC"; });
   });
   std::map<int, int> socket_numbers;
+  std::map<std::string, int> affinity_numbers;
   std::map<int, int> switch_numbers;
   for (std::size_t a = 0; a < gpus; ++a) {
     NodeWiring::Gpu gpu;
-    if (numa_known || crosses_sockets) {
+    if (numa_known || (crosses_sockets && !affinity_known)) {
       gpu.socket = numbered(socket_numbers, numa_known ? *m.numa[a] : sockets.of(a));
+    } else if (affinity_known) {
+      gpu.socket = numbered(affinity_numbers, m.affinity[a]);
     }
     if (has_switch[a]) gpu.pcie_switch = numbered(switch_numbers, switches.of(a));
     out.gpus.push_back(gpu);
@@ -218,6 +238,7 @@ void place_nvlinks(const Matrix& m, NodeWiring& out) {
 void place_nics(const Matrix& m, NodeWiring& out) {
   std::vector<NodeWiring::Nic> on_switch;
   std::vector<NodeWiring::Nic> on_socket;
+  std::vector<NodeWiring::Nic> far;
   for (std::size_t column = m.gpus(); column < m.columns.size(); ++column) {
     const auto seen_by = [&](bool (*joined)(const std::string&)) {
       NodeWiring::Nic nic;
@@ -232,9 +253,11 @@ void place_nics(const Matrix& m, NodeWiring& out) {
       on_switch.push_back(std::move(nic));
     } else if (nic = seen_by(within_socket); !nic.gpus.empty()) {
       on_socket.push_back(std::move(nic));
+    } else {
+      far.push_back(std::move(nic));
     }
   }
-  out.nics = on_switch.empty() ? std::move(on_socket) : std::move(on_switch);
+  out.nics = std::move(!on_switch.empty() ? on_switch : !on_socket.empty() ? on_socket : far);
 }
 
 }  // namespace
@@ -253,7 +276,9 @@ Result<NodeWiring> parse_smi_topology(std::string_view text, std::string_view wh
 Result<NodeWiring> parse_wiring(std::string_view text, std::string_view where) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool xml = first != std::string_view::npos && text[first] == '<';
-  return xml ? parse_nccl_topology(text, where) : parse_smi_topology(text, where);
+  if (xml) return parse_nccl_topology(text, where);
+  const bool rocm = text.find("Link Type between two GPUs") != std::string_view::npos;
+  return rocm ? parse_rocm_topology(text, where) : parse_smi_topology(text, where);
 }
 
 }  // namespace echelon

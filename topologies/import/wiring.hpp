@@ -28,29 +28,34 @@ struct NodeWiring {
   struct Nic {
     std::string name;                    ///< "mlx5_0"
     std::optional<BytesPerSecond> rate;  ///< one direction
-    std::vector<int> gpus;               ///< GPUs on its switch, else GPUs of its socket
+    std::vector<int> gpus;  ///< on its switch, else of its socket; empty: equally far from all
   };
   std::vector<Gpu> gpus;
   std::vector<GpuLink> links;              ///< NVLinks from GPU to GPU
-  std::vector<Nic> nics;                   ///< only those on switches of GPUs, if there are any
+  std::vector<Nic> nics;                   ///< those nearest to GPUs: all on switches of GPUs, if
+                                           ///< there are any, else all on their sockets
   std::optional<BytesPerSecond> gpu_slot;  ///< slowest PCIe slot of a GPU, one direction
   std::string source;                      ///< "nvidia-smi topo -m"
 };
 
 /// Parses the output of `nvidia-smi topo -m`: the matrix of relations, affinities, the legend of
 /// NICs. Two GPUs, or a GPU and a card, share a switch if their relation is PIX or PXB; they share
-/// a socket if they are in one NUMA node or, if it is unknown, if their relation is not SYS. The
-/// output contains no speeds. Errors (input): no matrix, a row that does not match its header, an
-/// unknown relation.
+/// a socket if they are in one NUMA node or, if it is unknown, have the same CPU affinity or,
+/// without one, if their relation is not SYS. The output contains no speeds. Errors (input): no
+/// matrix, a row that does not match its header, an unknown relation.
 [[nodiscard]] Result<NodeWiring> parse_smi_topology(std::string_view text, std::string_view where);
 
 /// Parses the file that NCCL writes to NCCL_TOPO_DUMP_FILE: <system> with <cpu>, <pci>, <gpu>,
-/// <nvlink>, <nic>, <net>. Only the first of several hosts is used. Errors (input): another kind of
-/// file, no GPU.
-/// Source: NCCL 2.28 src/graph/xml.cc and topo.cc.
+/// <nvlink> (RCCL: <xgmi>), <nic>, <net>. Only the first of several hosts is used. Errors (input):
+/// another kind of file, no GPU. Source: NCCL 2.28 src/graph/xml.cc and topo.cc.
 [[nodiscard]] Result<NodeWiring> parse_nccl_topology(std::string_view xml, std::string_view where);
 
-/// Parses either format, depending on the first character.
+/// Parses the output of `rocm-smi --showtopo`: xGMI between GPUs one hop apart, one link each (it
+/// contains no number of links, and no cards), NUMA nodes as sockets. Errors (input): tables of
+/// different sizes, a link that is neither XGMI nor PCIE.
+[[nodiscard]] Result<NodeWiring> parse_rocm_topology(std::string_view text, std::string_view where);
+
+/// Parses any of the formats, which it recognizes by their contents.
 [[nodiscard]] Result<NodeWiring> parse_wiring(std::string_view text, std::string_view where);
 
 /// A machine's wiring and the other data that its description needs.

@@ -39,6 +39,11 @@ constexpr std::array kTensorFlops{ByGeneration{7, 1024}, ByGeneration{8, 2048},
                                   ByGeneration{8.55, 1024}, ByGeneration{9, 4096},
                                   ByGeneration{10, 8192}};
 
+/// GB/s of one xGMI link and direction. Source: as in the catalog's frontier, mi300x and mi355x
+/// (stas00/ml-engineering network/README.md@744d01e).
+constexpr std::array kXgmiRates{std::pair("cdna2", 50.0), std::pair("cdna3", 64.0),
+                                std::pair("cdna4", 76.5)};
+
 template <std::size_t N>
 double of_generation(const std::array<ByGeneration, N>& table, double compute_capability) {
   double value = table.front().value;
@@ -52,12 +57,26 @@ double of_generation(const std::array<ByGeneration, N>& table, double compute_ca
 struct Described {
   Json json;
   double compute_capability = 0;
+  std::string family;
+  bool module = false;  ///< SXM: a module whose board joins it to others with NVLink
+  bool grace = false;   ///< of a superchip: joined to a Grace CPU by NVLink-C2C
+
+  /// The compute capability of NVIDIA's GPUs with the same PCIe, of AMD's, which have none: PCIe 4
+  /// of MI250X, PCIe 5 from MI300X on (AMD's data sheets).
+  [[nodiscard]] double slot_generation() const {
+    if (!family.starts_with("cdna")) return compute_capability;
+    return family == "cdna2" ? 8 : 9;
+  }
 };
 
 Result<Described> catalog_gpu(const std::string& name) {
   const Result<GpuDescription> known = load_gpu(name, "--gpu");
   if (!known) return known.error();
-  return Described{Json(name), known->spec.compute_capability};
+  const std::string& model = known->spec.name;
+  const bool grace =
+      model.starts_with("GH200") || model.starts_with("GB200") || model.starts_with("GB300");
+  return Described{Json(name), known->spec.compute_capability, known->spec.family,
+                   model.find("SXM") != std::string::npos, grace};
 }
 
 /// Memory and SMs as reported by CUDA; peaks from the catalog, else by generation.
@@ -103,7 +122,7 @@ Described reported_gpu(const GpuFacts& facts) {
   if (facts.clock_mhz > 0) gpu["boost"] = quantity_of(facts.clock_mhz, "MHz", cuda);
   if (facts.l2 > Bytes{}) gpu["l2"] = quantity_of(facts.l2.in(1_MB), "MB", cuda);
   gpu["compute_capability"] = count_of(facts.compute_capability, cuda);
-  return {std::move(gpu), facts.compute_capability};
+  return {std::move(gpu), facts.compute_capability, {}, false, false};
 }
 
 Result<Described> gpu_of(const WiredMachine& machine) {
@@ -111,17 +130,25 @@ Result<Described> gpu_of(const WiredMachine& machine) {
   return reported_gpu(std::get<GpuFacts>(machine.gpu));
 }
 
-Result<Json> interconnect_of(const NodeWiring& wiring, double compute_capability) {
+/// GB/s of one link between GPUs, and its name.
+std::pair<double, const char*> link_of(const Described& gpu) {
+  for (const auto& [family, rate] : kXgmiRates) {
+    if (gpu.family == family) return {rate, "xGMI links"};
+  }
+  return {of_generation(kLinkRates, gpu.compute_capability), "NVLinks"};
+}
+
+Result<Json> interconnect_of(const NodeWiring& wiring, const Described& gpu) {
   const auto& gpus = wiring.gpus;
   const int min_links =
       std::ranges::min_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
   const int max_links =
       std::ranges::max_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
-  const double each = of_generation(kLinkRates, compute_capability);
-  const auto rate = [&](int count) {
-    return quantity_of(
-        count * each, "GB/s",
-        fmt::format("{}: {} NVLinks; data sheet: {:g} GB/s each", wiring.source, count, each));
+  const auto [each, links_name] = link_of(gpu);
+  const auto rate = [&, each = each, links_name = links_name](int count) {
+    return quantity_of(count * each, "GB/s",
+                       fmt::format("{}: {} {}; data sheet: {:g} GB/s each", wiring.source, count,
+                                   links_name, each));
   };
   if (min_links > 0) return Json{{"kind", "nvswitch"}, {"per_gpu", rate(min_links)}};
   if (max_links > 0) {
@@ -146,7 +173,7 @@ Result<Json> interconnect_of(const NodeWiring& wiring, double compute_capability
   return Json{{"kind", "nvlink-bridge"}, {"link", rate(narrowest)}, {"pairs", pairs}};
 }
 
-Json slot_of(const WiredMachine& machine, double compute_capability) {
+Json slot_of(const WiredMachine& machine, const Described& gpu) {
   const NodeWiring& wiring = machine.wiring;
   if (wiring.gpu_slot) {
     return quantity_of(wiring.gpu_slot->in(1_GBps), "GB/s", wiring.source + ": speed and width");
@@ -163,15 +190,23 @@ Json slot_of(const WiredMachine& machine, double compute_capability) {
     }
     return quantity_of(measured, "GB/s", "measured copies, faster than PCIe 6 x16");
   }
-  return quantity_of(of_generation(kSlots, compute_capability), "GB/s",
-                     fmt::format("assumed: 16 lanes of the PCIe generation of compute capability "
-                                 "{:.1f}; {} does not contain it",
-                                 compute_capability, wiring.source));
+  const std::string of_gpu = gpu.family.starts_with("cdna")
+                                 ? gpu.family
+                                 : fmt::format("compute capability {:.1f}", gpu.compute_capability);
+  return quantity_of(of_generation(kSlots, gpu.slot_generation()), "GB/s",
+                     fmt::format("assumed: 16 lanes of the PCIe generation of {}; {} does not "
+                                 "contain it",
+                                 of_gpu, wiring.source));
 }
 
-Json pcie_of(const WiredMachine& machine, double compute_capability) {
+Json pcie_of(const WiredMachine& machine, const Described& gpu_type) {
   const NodeWiring& wiring = machine.wiring;
-  Json pcie{{"gpu_link", slot_of(machine, compute_capability)}};
+  Json pcie{{"gpu_link", slot_of(machine, gpu_type)}};
+  if (gpu_type.grace) {
+    pcie["nic_link"] = pcie["gpu_link"];
+    pcie["gpu_link"] = quantity_of(450, "GB/s", "data sheet: NVLink-C2C 450 GB/s per direction");
+    pcie["c2c"] = true;
+  }
   Json sockets = Json::array();
   std::vector<std::vector<int>> switches;
   int last_socket = 0;
@@ -197,6 +232,8 @@ Json pcie_of(const WiredMachine& machine, double compute_capability) {
 
 /// The cards with a known rate, all with the rate of the slowest one; nothing if there are none.
 std::optional<Json> nics_of(const WiredMachine& machine, std::string& omitted) {
+  const bool far =
+      std::ranges::all_of(machine.wiring.nics, [](const auto& nic) { return nic.gpus.empty(); });
   std::optional<BytesPerSecond> slowest;
   Json nearest = Json::array();
   bool all_in_wiring = true;
@@ -215,7 +252,31 @@ std::optional<Json> nics_of(const WiredMachine& machine, std::string& omitted) {
       {"count", count_of(static_cast<double>(nearest.size()), machine.wiring.source)},
       {"rate", quantity_of(8 * slowest->in(1_GBps), "Gbps",
                            all_in_wiring ? machine.wiring.source : std::string("--nic-rate"))},
-      {"next_to", nearest}};
+      {"next_to", far ? Json("sockets") : nearest}};
+}
+
+/// What the description may lack, or have too much of.
+std::string notes_of(const WiredMachine& machine, const Described& gpu, const Json& interconnect,
+                     const std::string& omitted, bool has_nics) {
+  std::string notes;
+  const auto add = [&](const std::string& note) { notes += (notes.empty() ? "" : "; ") + note; };
+  if (!omitted.empty()) add("omitted, because their rate is unknown (--nic-rate): " + omitted);
+  const auto& nics = machine.wiring.nics;
+  if (has_nics && nics.front().gpus.empty()) {
+    add("no card is near a GPU, so all are taken for cards of the job: take out those of storage "
+        "and "
+        "management");
+  }
+  if (gpu.module && machine.wiring.gpus.size() > 1 && interconnect.at("kind") == "pcie") {
+    add("no NVLinks, which SXM modules have: `nvidia-smi topo -mp` leaves them out, -m shows them");
+  }
+  if (gpu.family == "cdna2" && interconnect.at("kind") == "nvlink-mesh" &&
+      machine.wiring.source == "rocm-smi --showtopo") {
+    add("one xGMI link between any two dies is assumed, of the 4 within an MI250X and of the 1 or "
+        "2 "
+        "outside: see the catalog's frontier");
+  }
+  return notes;
 }
 
 }  // namespace
@@ -223,21 +284,23 @@ std::optional<Json> nics_of(const WiredMachine& machine, std::string& omitted) {
 Result<std::string> description_of(const WiredMachine& machine) {
   const Result<Described> gpu = gpu_of(machine);
   if (!gpu) return gpu.error();
-  const Result<Json> interconnect = interconnect_of(machine.wiring, gpu->compute_capability);
+  const Result<Json> interconnect = interconnect_of(machine.wiring, *gpu);
   if (!interconnect) return interconnect.error();
   Json node{
       {"name", machine.name},
       {"gpus", count_of(static_cast<double>(machine.wiring.gpus.size()), machine.wiring.source)},
       {"interconnect", *interconnect},
-      {"pcie", pcie_of(machine, gpu->compute_capability)}};
+      {"pcie", pcie_of(machine, *gpu)}};
   std::string omitted;
   if (const auto nics = nics_of(machine, omitted)) node["nics"] = *nics;
   if (machine.cpu_memory) {
     node["cpu_memory"] = quantity_of(machine.cpu_memory->in(1_GB), "GB", "the operating system");
   }
   Json root{{"schema", 1}, {"name", machine.name}, {"description", machine.summary}};
-  if (!omitted.empty()) {
-    root["notes"] = "omitted, because their rate is unknown (--nic-rate): " + omitted;
+  if (const std::string notes =
+          notes_of(machine, *gpu, *interconnect, omitted, node.contains("nics"));
+      !notes.empty()) {
+    root["notes"] = notes;
   }
   root["gpu"] = gpu->json;
   root["node"] = std::move(node);

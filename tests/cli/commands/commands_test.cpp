@@ -292,7 +292,7 @@ TEST_CASE("answers say what the description of a machine leaves open") {
         .plan("predict --model gpt2 --gpus " + gpus + " --cluster " + cluster, "COLUMNS=1000")
         .out;
   };
-  const std::string peers = "direct access between the GPUs of a node over PCIe";
+  const std::string peers = "no direct access between the GPUs of a node over PCIe";
   CHECK(lacks(answer("rtx-4090", "4"), peers) == "");
   CHECK(lacks(answer("rtx-4090", "1"), peers) != "");
   CHECK(lacks(answer("l40s", "4"), peers) != "");

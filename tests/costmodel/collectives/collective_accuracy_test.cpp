@@ -164,7 +164,7 @@ constexpr Subject kSubjects[] = {
      1,
      4,
      "",
-     "rtx-4090",
+     "validation/machines/rtx-4090-peer-access.json",
      0,
      {9, 2, 3}},
 };

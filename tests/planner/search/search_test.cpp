@@ -720,6 +720,23 @@ TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
   CHECK(std::holds_alternative<RecomputeEveryLayer>(report.nearest_infeasible.front().fix));
 }
 
+TEST_CASE("adapters with which a near miss fits as it is are named") {
+  const PlanRequest all = request_for("7b", "rtx-4090", 1);
+  const SearchOutcome report = search(all).value();
+  REQUIRE(report.winner() == nullptr);
+  const NearestInfeasible& miss = report.nearest_infeasible.front();
+  REQUIRE(miss.adapters);
+  CHECK(miss.adapters->rank == 16);
+  PlanRequest adapted = all;
+  adapted.job.adapters = miss.adapters;
+  adapted.constraints = pinned_to(miss.candidate.plan);
+  CHECK(predict(adapted).value().fits);
+  // 70 B parameters do not fit two cards of 24 GB with adapters either.
+  const SearchOutcome large = search(request_for("70b", "rtx-4090", 2)).value();
+  REQUIRE(large.winner() == nullptr);
+  CHECK_FALSE(large.nearest_infeasible.front().adapters);
+}
+
 TEST_CASE("states with which a near miss fits as it is are named, of the same format") {
   PlanRequest r = request_for("7b", "dgx-h100", 2);
   r.max_memory = 74_GiB;

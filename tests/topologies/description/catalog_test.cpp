@@ -27,7 +27,7 @@ TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and a
 
 TEST_CASE("the list of GPUs has one entry per GPU of the catalog") {
   const std::vector<GpuSummary> gpus = list_gpus();
-  CHECK(gpus.size() == 35);
+  CHECK(gpus.size() == 53);
   CHECK(gpus.size() == gpu_catalog().size());
 }
 
@@ -110,9 +110,14 @@ TEST_CASE("the catalog states the kind of NICs of all machines but typical serve
   for (const std::string& name : cluster_catalog()) {
     INFO(name);
     CHECK((kind_of(name) || cluster_of(name, 0).description().starts_with("Typical server")));
-    if (name.starts_with("aws-")) CHECK(kind_of(name) == NicKind::efa);
-    if (name.starts_with("azure-")) CHECK(kind_of(name) == NicKind::infiniband);
-    if (name.starts_with("oci-")) CHECK(kind_of(name) == NicKind::roce);
+    const bool plain = name == "aws-p3" || name == "aws-p3-x4" || name == "oci-a10" ||
+                       name == "oci-v100" || (name.ends_with("-x1") && name != "aws-p5-x1");
+    if (name.starts_with("aws-"))
+      CHECK(kind_of(name) == (plain ? NicKind::ethernet : NicKind::efa));
+    if (name.starts_with("azure-nd")) CHECK(kind_of(name) == NicKind::infiniband);
+    if (name.starts_with("oci-")) {
+      CHECK(kind_of(name) == (plain ? NicKind::ethernet : NicKind::roce));
+    }
   }
   CHECK(kind_of("gcp-a3-mega") == NicKind::tcpx);
   CHECK(kind_of("gcp-a2-mega") == NicKind::ethernet);
@@ -141,12 +146,46 @@ TEST_CASE("a GPU without a kind of unit has peak zero for it") {
 }
 
 TEST_CASE("no GPU offers more memory than its data sheet prints") {
-  for (const auto& [name, gigabytes] : std::vector<std::pair<std::string, double>>{
-           {"v100", 32},  {"a100-40gb", 40}, {"a100", 80},         {"h100", 80},
-           {"h200", 141}, {"b200", 180},     {"b300", 288},        {"gb200", 186},
-           {"l40s", 48},  {"rtx4090", 24},   {"a100-64gb", 64},    {"h100-64gb", 64},
-           {"gh200", 96}, {"rtx-5090", 32},  {"rtx-pro-6000", 96}, {"rtx-a6000", 48},
-           {"a10g", 24},  {"mi300x", 192},   {"mi250x-gcd", 64},   {"mi250x", 128}}) {
+  for (const auto& [name, gigabytes] :
+       std::vector<std::pair<std::string, double>>{{"v100", 32},
+                                                   {"a100-40gb", 40},
+                                                   {"a100", 80},
+                                                   {"h100", 80},
+                                                   {"h200", 141},
+                                                   {"b200", 180},
+                                                   {"b300", 288},
+                                                   {"gb200", 186},
+                                                   {"l40s", 48},
+                                                   {"rtx4090", 24},
+                                                   {"a100-64gb", 64},
+                                                   {"h100-64gb", 64},
+                                                   {"gh200", 96},
+                                                   {"rtx-5090", 32},
+                                                   {"rtx-pro-6000", 96},
+                                                   {"rtx-a6000", 48},
+                                                   {"a10g", 24},
+                                                   {"mi300x", 192},
+                                                   {"mi250x-gcd", 64},
+                                                   {"mi250x", 128},
+                                                   {"t4", 16},
+                                                   {"l4", 24},
+                                                   {"v100-pcie", 16},
+                                                   {"v100-sxm2-16gb", 16},
+                                                   {"a30", 24},
+                                                   {"a800", 80},
+                                                   {"v100-pcie-32", 32},
+                                                   {"a100-pcie-40", 40},
+                                                   {"h20", 102},
+                                                   {"h200-nvl", 141},
+                                                   {"gh200-144", 144 * 1.074},
+                                                   {"l40", 48},
+                                                   {"4080", 16},
+                                                   {"5080", 16},
+                                                   {"a5000", 24},
+                                                   {"2080ti", 11.5},
+                                                   {"mi210", 64.1},
+                                                   {"mi300a", 128},
+                                                   {"mi350x", 288}}) {
     INFO(name);
     const double gib = load_gpu(name, "test")->spec.memory.in(1_GiB);
     CHECK(gib < gigabytes);
@@ -164,6 +203,71 @@ TEST_CASE("GeForce cards have half the rate in 16 bit with accumulation in fp32"
   CHECK(per_sm_and_clock("rtx-6000-ada") == Approx(1024).epsilon(0.01));
   CHECK(per_sm_and_clock("rtx-pro-6000") == Approx(1024).epsilon(0.01));
   CHECK(per_sm_and_clock("rtx-a6000") == Approx(1024).epsilon(0.01));
+}
+
+TEST_CASE("16-bit peaks are those of the architecture, its SMs and its clock") {
+  // FLOPs per SM (or CU) and cycle of the data sheets' architectures.
+  for (const auto& [name, each] :
+       std::vector<std::pair<std::string, double>>{{"v100", 1024},      {"v100-sxm2-16gb", 1024},
+                                                   {"v100-pcie", 1024}, {"v100-pcie-32", 1024},
+                                                   {"t4", 1024},        {"2080ti", 512},
+                                                   {"a100", 2048},      {"a100-pcie-40", 2048},
+                                                   {"a800", 2048},      {"a30", 2048},
+                                                   {"h100", 4096},      {"gh200-144", 4096},
+                                                   {"a5000", 1024},     {"l4", 1024},
+                                                   {"l40", 512},        {"l40s", 1024},
+                                                   {"4080", 512},       {"5080", 512},
+                                                   {"mi210", 1024},     {"mi250x", 1024},
+                                                   {"mi300a", 2048},    {"mi300x", 2048},
+                                                   {"mi325x", 2048},    {"mi350x", 4096},
+                                                   {"mi355x", 4096}}) {
+    INFO(name);
+    const GpuSpec gpu = load_gpu(name, "test")->spec;
+    CHECK(gpu.peak(Dtype::fp16).in(1_TFLOPS) * 1e6 / gpu.sms / gpu.boost_mhz ==
+          Approx(each).epsilon(0.02));
+  }
+}
+
+TEST_CASE("instances are found by the names that their clouds give them") {
+  for (const auto& [name, gpu, gpus, memory] :
+       std::vector<std::tuple<std::string, std::string, int, double>>{
+           {"p3.16xlarge", "V100-SXM2-16GB", 8, 488},
+           {"p3.8xlarge", "V100-SXM2-16GB", 4, 244},
+           {"g4dn.12xlarge", "T4", 4, 192},
+           {"g5.12xlarge", "A10G", 4, 192},
+           {"g5.xlarge", "A10G", 1, 16},
+           {"g6.48xlarge", "L4", 8, 768},
+           {"g6e.12xlarge", "L40S", 4, 384},
+           {"p5.4xlarge", "H100-SXM5-80GB", 1, 256},
+           {"a2-highgpu-8g", "A100-SXM4-40GB", 8, 680},
+           {"a2-ultragpu-4g", "A100-SXM4-80GB", 4, 680},
+           {"a3-highgpu-2g", "H100-SXM5-80GB", 2, 468},
+           {"g2-standard-96", "L4", 8, 384},
+           {"Standard_ND96isr_H100_v5", "H100-SXM5-80GB", 8, 1900},
+           {"Standard_ND40rs_v2", "V100-SXM2-32GB", 8, 721.6},
+           {"Standard_NC96ads_A100_v4", "A100-PCIe-80GB", 4, 944.9},
+           {"NC80adis_H100_v5", "H100-NVL-94GB", 2, 687.2},
+           {"Standard_NC64as_T4_v3", "T4", 4, 472.4},
+           {"BM.GPU.A100-v2.8", "A100-SXM4-80GB", 8, 2000},
+           {"BM.GPU.L40S.4", "L40S", 4, 1024},
+           {"gd-8xh100ib-i128", "H100-SXM5-80GB", 8, 2000},
+           {"gpu_8x_h100_sxm5", "H100-SXM5-80GB", 8, 2000},
+           {"gpu_1x_gh200", "GH200-96", 1, 480}}) {
+    INFO(name);
+    const ClusterTopology cluster = cluster_of(name, 0);
+    CHECK(cluster.gpu().name == gpu);
+    CHECK(cluster.gpus() == gpus);
+    CHECK(cluster.node().cpu_memory.in(1_GB) == Approx(memory).epsilon(0.01));
+  }
+}
+
+TEST_CASE("in AWS's virtual machines of A10G and L4 the GPUs do not reach each other") {
+  for (const char* name : {"g5.48xlarge", "g5.12xlarge", "g6.48xlarge", "g6.12xlarge"}) {
+    INFO(name);
+    const ClusterTopology cluster = cluster_of(name, 0);
+    CHECK_FALSE(cluster.machine().pcie.peer_access);
+    CHECK(cluster.group({4, 1}).intra.in(1_GBps) == Approx(0.5 * 31.5));
+  }
 }
 
 TEST_CASE("nodes of 4 GPUs without switches join every pair by the same number of links") {

@@ -305,3 +305,31 @@ TEST_CASE("in an all-to-all between nodes all GPUs of a node share its NICs") {
   const GroupNetwork neighbours = cluster_of("l40s", 16).group({16, 1});
   CHECK(neighbours.inter_per_rank > neighbours.inter_exchange);  // one GPU sends a message alone
 }
+
+TEST_CASE("without peer access GPUs exchange through host memory, at half their slots' rate") {
+  const GroupNetwork stock = cluster_of("rtx-5090", 4).group({4, 1});
+  CHECK(gbps(stock.intra) == Approx(0.5 * 63));
+  CHECK(gbps(cluster_of("rtx-5090", 8).group({8, 1}).intra) == Approx(0.5 * 63));
+  CHECK(gbps(stock.intra_exchange) == Approx(0.5 * 63));
+  CHECK(gbps(cluster_of("rtx-5090", 2).group({2, 1}).intra) == Approx(0.5 * 63));
+  // A bridge needs no slot, and the ring of four crosses two slots.
+  CHECK(gbps(cluster_of("rtx-3090", 4).group({2, 1}).intra) == Approx(56.25));
+  CHECK(gbps(cluster_of("rtx-3090", 4).group({4, 1}).intra) == Approx(0.5 * 31.5));
+  CHECK(gbps(cluster_of("l40s", 4).group({4, 1}).intra) == Approx(31.5));
+  // NICs are reached as before.
+  CHECK(gbps(cluster_of("rtx-5090", 16).group({2, 8}).inter) == Approx(12.5 / 8));
+}
+
+TEST_CASE("a description says whether its GPUs have access to each other, whatever their default") {
+  const auto with = [](const std::string& gpu, const std::string& pcie) {
+    const std::string text = R"({"schema": 1, "name": "box", "gpu": ")" + gpu +
+                             R"(", "node": {"gpus": 4, "interconnect": {"kind": "pcie"}, )"
+                             R"("pcie": {"gpu_link": "31.5 GB/s")" +
+                             pcie + "}}}";
+    return gbps(ClusterTopology::parse(text, "a test", 4).value().group({4, 1}).intra);
+  };
+  CHECK(with("rtx-4090", "") == Approx(0.5 * 31.5));
+  CHECK(with("rtx-4090", R"(, "peer_access": true)") == Approx(31.5));
+  CHECK(with("l40s", "") == Approx(31.5));
+  CHECK(with("l40s", R"(, "peer_access": false)") == Approx(0.5 * 31.5));
+}

@@ -178,6 +178,105 @@ TEST_CASE("a wiring is converted to a valid description") {
   CHECK(cluster_of(kDump, "h200").node().nic.in(1_GBps) == Approx(50));
 }
 
+TEST_CASE("cards that no GPU is near to are kept, and CPU affinities tell the sockets") {
+  // A GB200 tray: four GPUs, two processors, all cards behind the processors.
+  const std::string tray =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tmlx5_1\tCPU Affinity\n"
+      "GPU0\t X \tNV18\tNV18\tNV18\tSYS\tSYS\t0-71\n"
+      "GPU1\tNV18\t X \tNV18\tNV18\tSYS\tSYS\t0-71\n"
+      "GPU2\tNV18\tNV18\t X \tNV18\tSYS\tSYS\t72-143\n"
+      "GPU3\tNV18\tNV18\tNV18\t X \tSYS\tSYS\t72-143\n";
+  const NodeWiring wiring = parse_wiring(tray, "a test").value();
+  REQUIRE(wiring.nics.size() == 2);
+  CHECK(wiring.nics[1].name == "mlx5_1");
+  CHECK(wiring.nics[1].gpus.empty());
+  CHECK(wiring.gpus[0].socket == wiring.gpus[1].socket);
+  CHECK(wiring.gpus[1].socket != wiring.gpus[2].socket);
+  CHECK(wiring.gpus[2].socket == wiring.gpus[3].socket);
+  const ClusterTopology cluster = cluster_of(tray, "gb200", 50_GBps);
+  CHECK(cluster.node().nics == 2);
+  CHECK(cluster.machine().pcie.sockets == 2);
+  CHECK(cluster.machine().pcie.c2c);
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(450));
+  CHECK(cluster.resized(8).value().group({2, 4}).inter.in(1_GBps) == Approx(25));
+  WiredMachine machine;
+  machine.gpu = std::string("gb200");
+  machine.wiring = wiring;
+  machine.nic_rate = 50_GBps;
+  CHECK(mentions(description_of(machine).value(), "no card is near a GPU"));
+}
+
+TEST_CASE("the links of AMD's GPUs are read from rocm-smi and from RCCL's dump") {
+  const std::string rocm =
+      "======================= ROCm System Management Interface =======================\n"
+      "=========================== Weight between two GPUs ============================\n"
+      "       GPU0         GPU1         GPU2         \n"
+      "GPU0   0            15           30           \n"
+      "GPU1   15           0            15           \n"
+      "GPU2   30           15           0            \n\n"
+      "============================ Hops between two GPUs =============================\n"
+      "       GPU0         GPU1         GPU2         \n"
+      "GPU0   0            1            1            \n"
+      "GPU1   1            0            1            \n"
+      "GPU2   1            1            0            \n\n"
+      "========================== Link Type between two GPUs ==========================\n"
+      "       GPU0         GPU1         GPU2         \n"
+      "GPU0   0            XGMI         XGMI         \n"
+      "GPU1   XGMI         0            XGMI         \n"
+      "GPU2   XGMI         XGMI         0            \n\n"
+      "================================== Numa Nodes ==================================\n"
+      "GPU[0]\t\t: (Topology) Numa Node: 0\nGPU[0]\t\t: (Topology) Numa Affinity: 0\n"
+      "GPU[1]\t\t: (Topology) Numa Node: 0\nGPU[1]\t\t: (Topology) Numa Affinity: 0\n"
+      "GPU[2]\t\t: (Topology) Numa Node: 1\nGPU[2]\t\t: (Topology) Numa Affinity: 1\n"
+      "============================= End of ROCm SMI Log ==============================\n";
+  const NodeWiring wiring = parse_wiring(rocm, "a test").value();
+  CHECK(wiring.source == "rocm-smi --showtopo");
+  REQUIRE(wiring.gpus.size() == 3);
+  REQUIRE(wiring.links.size() == 2);  // not between 0 and 2, two hops apart
+  CHECK(wiring.links[1].a == 1);
+  CHECK(wiring.links[1].b == 2);
+  CHECK(wiring.gpus[1].socket == 0);
+  CHECK(wiring.gpus[2].socket == 1);
+  const ClusterTopology cluster = cluster_of(rocm, "mi300x");
+  CHECK(cluster.node().interconnect == "nvlink-mesh");
+  CHECK(cluster.machine().link.in(1_GBps) == Approx(64));
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(63));
+  CHECK(cluster_of(rocm, "mi250x-gcd").node().pcie.in(1_GBps) == Approx(31.5));
+  CHECK(mentions(error_of(parse_wiring(rocm.substr(0, rocm.find("GPU2   XGMI")), "x")),
+                 "the whole output of `rocm-smi --showtopo`"));
+  for (std::size_t length = 0; length < rocm.size(); ++length) {
+    const Result<NodeWiring> cut = parse_wiring(rocm.substr(0, length), "a test");
+    CHECK((!cut.ok() || !cut->gpus.empty()));
+  }
+  const NodeWiring dumped = parse_wiring(R"(<system version="2"><cpu>
+      <pci busid="0000:0a:00.0"><gpu dev="0"><xgmi target="0000:0b:00.0" count="1"/></gpu></pci>
+      <pci busid="0000:0b:00.0"><gpu dev="1"><xgmi target="0000:0a:00.0" count="1"/></gpu></pci>
+    </cpu></system>)",
+                                         "a test")
+                                .value();
+  REQUIRE(dumped.links.size() == 1);
+  CHECK(dumped.links[0].count == 1);
+}
+
+TEST_CASE("other outputs are refused with what to import instead") {
+  const std::string log =
+      error_of(parse_wiring("node1:19:19 [6] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===\n"
+                            "node1:19:19 [6] NCCL INFO + PCI[24.0] - GPU/0-4e000 (0)\n",
+                            "x"));
+  CHECK(mentions(log, "NCCL_TOPO_DUMP_FILE=topology.xml"));
+  CHECK(mentions(error_of(parse_wiring("CA 'mlx5_0'\n\tCA type: MT4129\n", "x")),
+                 "`rocm-smi --showtopo`"));
+}
+
+TEST_CASE("SXM modules without NVLinks are reported: topo -mp leaves NVLinks out") {
+  WiredMachine machine;
+  machine.wiring = parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tNODE\t X \n", "x").value();
+  machine.gpu = std::string("h100");
+  CHECK(mentions(description_of(machine).value(), "`nvidia-smi topo -mp` leaves them out"));
+  machine.gpu = std::string("h100-pcie");
+  CHECK_FALSE(mentions(description_of(machine).value(), "topo -mp"));
+}
+
 TEST_CASE("a GPU outside the catalog is described by the properties that CUDA reports") {
   GpuFacts facts;
   facts.name = "NVIDIA Something New";
