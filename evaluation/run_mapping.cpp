@@ -391,7 +391,11 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (row.precision == "mxfp8") inferred.push_back("mxfp8 priced as fp8");
 
   const Result<ClusterTopology> machine = cluster(row, plan.gpus(), inferred);
-  if (!machine) return SkippedRun{"the machine: " + machine.error().found};
+  if (!machine) {
+    Error error = machine.error();
+    error.where = "the machine";
+    return SkippedRun{error.message()};
+  }
   job.precision = with_states(*recipe, row, software, shapes, machine->gpu(), inferred);
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};

@@ -45,6 +45,7 @@ struct LearnedRates {
   int cores = 0;  ///< of a rank; 0: GPUs
   Refit learned;
   std::optional<NextRunAdvice> next{};
+  std::vector<std::string> doubts{};  ///< sentences on what the rates hold besides the machine
 };
 /// The step of every run before and after, and the rates with their uncertainty; `left_out` lists
 /// the unused reports with reasons.

@@ -24,6 +24,7 @@
 #include "costmodel/calibration/fit/machine.hpp"
 #include "costmodel/collectives/collectives.hpp"
 #include "report/calibrate.hpp"
+#include "report/format.hpp"
 
 namespace echelon::cli {
 
@@ -109,6 +110,10 @@ std::string how_measured(std::string_view flags) {
                      fmt::gmtime(std::time(nullptr)));
 }
 
+std::string busy_text(double load, int cores) {
+  return load < kBusy * cores ? "" : fmt::format("load {:.1f} on {}", load, counted(cores, "core"));
+}
+
 Result<CommandResult> calibrate_command(const CommandContext& context) {
   if (const Setting* backend = context.settings.find("backend"); backend != nullptr) {
     if (backend->value == "cuda") return calibrate_gpus(context);
@@ -124,15 +129,17 @@ Result<CommandResult> calibrate_command(const CommandContext& context) {
   const Result<std::string> target = calibration_target(context, machine_calibration_file());
   if (!target) return target.error();
   const HostFacts host = host_facts();
-  if (double load = 0; getloadavg(&load, 1) == 1 && load >= kBusy * host.cores && !context.quiet) {
-    complain(
-        fmt::format("the machine is busy (load {:.1f} on {} cores): rates of ranks of several "
-                    "cores will leave out what their threads wait for each other",
-                    load, host.cores));
+  double load = 0;
+  const std::string busy = getloadavg(&load, 1) == 1 ? busy_text(load, host.cores) : "";
+  if (!busy.empty() && !context.quiet) {
+    complain("the machine is busy (" + busy +
+             "): rates of ranks of several cores will leave out what their threads wait for each "
+             "other");
   }
   const Result<Measurements> all = measured(context, processes);
   if (!all) return all.error();
-  const std::string how = how_measured(processes ? " --launcher mpi" : "");
+  std::string how = how_measured(processes ? " --launcher mpi" : "");
+  if (!busy.empty()) how += ", while it was busy (" + busy + ")";
   std::vector<CalibrationByCores> rates;
   const Result<Framework> framework = find_framework(kExecutingFramework);
   if (!framework) return framework.error();

@@ -15,6 +15,8 @@ namespace echelon::cli {
                                                RunProgress& progress);
 /// "measured on this machine by plan calibrate --backend cuda, 2026-01-31"
 [[nodiscard]] std::string how_measured(std::string_view flags);
+/// "load 13.2 on 2 cores", which the calibration then names; "" on a machine that is not busy.
+[[nodiscard]] std::string busy_text(double load, int cores);
 /// The file that the rates are written to: --output, or `usual`, whose folder is created.
 [[nodiscard]] Result<std::string> calibration_target(const CommandContext& context,
                                                      const std::string& usual);

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "cli/commands/next_run_advice.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/flags/this_machine.hpp"
+#include "core/base/content_hash.hpp"
 #include "core/base/files.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/refit.hpp"
@@ -49,9 +52,15 @@ Result<ClusterTopology> machine_of_run(const RunReport& report, const std::strin
 Result<Reports> read_reports(const std::vector<std::string>& paths) {
   Reports out;
   std::string kind;
+  std::map<std::string, std::string> seen;  // paths by the hash of what they hold
   for (const std::string& path : paths) {
     Result<RunReport> report = read_run_report(path);
     if (!report) return report.error();
+    const auto [before, first] = seen.emplace(content_hash(run_report_to_json(*report)), path);
+    if (!first) {
+      out.left_out.push_back(path + ": the same run as " + before->second);
+      continue;
+    }
     if (kind.empty()) kind = kind_of_run(*report);
     if (kind_of_run(*report) != kind) {
       return input_error(path, "a run on " + kind_of_run(*report),
@@ -68,6 +77,47 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
     } else {
       out.left_out.push_back(run.error().where + ": " + run.error().found);
     }
+  }
+  return out;
+}
+
+/// What the rates hold besides the machine, from reports that say how busy it was, and runs that
+/// the initial rates, `before`, hold already.
+std::vector<std::string> doubts_about(const std::vector<RunObservation>& runs,
+                                      const std::vector<RefitRun>& fitted,
+                                      const Calibration& before) {
+  constexpr double kIdle = 0.1;  // of all cores
+  constexpr double kFar = 2;
+  std::vector<std::string> out;
+  std::string busy;
+  for (const RunObservation& run : runs) {
+    const std::optional<OtherPrograms> others = other_programs(run.report);
+    if (!others || others->used <= kIdle * others->cores) continue;
+    busy += fmt::format("{}{} {:.2f} of {}", busy.empty() ? "" : ", ", run.name, others->used,
+                        others->cores);
+  }
+  if (!busy.empty()) {
+    out.push_back("Other programs used cores while steps were measured (" + busy +
+                  "): the fit takes that for the speed of this machine, and its rates predict runs "
+                  "beside as much other load. For those of an idle machine run the plans again on "
+                  "one.");
+  }
+  for (const RunObservation& run : runs) {
+    // As refit() lists them: "2 runs on this-machine: a.json, b.json".
+    if ((before.fitted_to + ",").find(" " + run.name + ",") == std::string::npos) continue;
+    out.push_back(
+        fmt::format("The initial rates were fitted to a report called {} before: if it is "
+                    "this one, it counts twice.",
+                    run.name));
+  }
+  for (const RefitRun& run : fitted) {
+    const double off = std::max(run.measured / run.after, run.after / run.measured);
+    if (off <= kFar) continue;
+    out.push_back(
+        fmt::format("{} is {:.3g} times as {} as predicted even after the fit: the machine "
+                    "was not the same in all runs, or this one stalled. It moves all "
+                    "rates; leave its report out unless it is right.",
+                    run.name, off, run.measured > run.after ? "slow" : "fast"));
   }
   return out;
 }
@@ -144,6 +194,7 @@ Result<CommandResult> fit_reports_command(const CommandContext& context) {
       CalibrationByCores& entry = (*rates)[i];
       learned.push_back({here ? entry.cores : 0, refit(by_entry[i], entry.calibration)});
       const Refit& known = learned.back().learned;
+      learned.back().doubts = doubts_about(by_entry[i], known.runs, entry.calibration);
       std::vector<std::string> plan_files;
       for (const RunObservation& run : by_entry[i]) plan_files.push_back(run.report.plan_path);
       learned.back().next = next_run_advice(known.known, known.plans, known.runs, plan_files);

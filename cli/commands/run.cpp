@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -223,6 +224,28 @@ void report_predictions(const std::string& path, const Ready& ready) {
                        kExecutingFramework, duration(ready.priced.predicted.time.total())));
 }
 
+/// Reports that mpirun would kill the run before it has written what it leaves.
+void report_kill(const Ready& ready, const RunSettings& settings) {
+  const std::optional<Seconds> left = time_before_kill(environment_of(environ));
+  if (!left) return;
+  constexpr double kBusy = 2;  // times the band: other programs may use the cores
+  const PlanRequest& request = ready.resolved.request;
+  const PrecisionRecipe& recipe = request.job.precision;
+  const Bytes states{static_cast<double>(request.model.parameters()) *
+                     (recipe.weight + recipe.master + recipe.moments)};
+  Seconds needed = kBusy * ready.priced.predicted.high;
+  for (const std::string* folder : {&settings.checkpoint_dir, &settings.export_to}) {
+    if (!folder->empty()) needed += states / request.cluster.storage_bandwidth();
+  }
+  if (needed <= *left) return;
+  constexpr double kLeast = 10;
+  complain(fmt::format(
+      "mpirun kills this run {} after Ctrl-C or SIGTERM, and its step and what is written after it "
+      "may take {}: report and checkpoint would be lost; mpirun --mca odls_base_sigkill_timeout {} "
+      "leaves them time",
+      duration(*left), duration(needed), std::ceil(std::max(kLeast, 2 * needed.in(kSecond)))));
+}
+
 /// Runs plan-run to its end; its lines go to the terminal and to `events`.
 Result<ExitStatus> followed(const Subprocess& child, std::optional<int> events, bool shows) {
   RunProgress progress(shows);
@@ -331,6 +354,7 @@ Result<CommandResult> run_command(const CommandContext& context) {
     return written.error();
 
   if (shows && !*other) report_predictions(path, ready);
+  if (shows && *launch && (*launch)->by == "mpi") report_kill(ready, *settings);
   const Result<ExitStatus> exit_status = followed(*child, *events, shows);
   if (!exit_status) return exit_status.error();
   if (!leads) return result_of_follower(*exit_status);

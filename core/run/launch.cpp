@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -204,6 +205,17 @@ Result<std::optional<Launch>> find_launch(const Environment& environment) {
   found->master_address = *address;
   found->master_port = *port;
   return found;
+}
+
+std::optional<Seconds> time_before_kill(const Environment& environment) {
+  constexpr Seconds kDefault{1};
+  // Version 5 has another runtime, PRRTE, without this variable.
+  if (find_variable(environment, "OMPI_MCA_orte_hnp_uri") == nullptr) return std::nullopt;
+  const char* const kName = "OMPI_MCA_odls_base_sigkill_timeout";
+  if (find_variable(environment, kName) == nullptr) return kDefault;
+  constexpr int kLongest = std::numeric_limits<int>::max();
+  const Result<int> seconds = number_in(environment, kName, 0, kLongest);
+  return seconds ? Seconds{static_cast<double>(*seconds)} : kDefault;
 }
 
 Error no_launch_error(std::string where) {

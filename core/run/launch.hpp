@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/result.hpp"
+#include "core/base/units.hpp"
 
 namespace echelon {
 
@@ -50,6 +51,12 @@ struct Launch {
 /// RANK and WORLD_SIZE set by hand (no TORCHELASTIC_RUN_ID) that disagree with another launcher,
 /// unless each of that launcher's processes may have started several.
 [[nodiscard]] Result<std::optional<Launch>> find_launch(const Environment& environment);
+
+/// How long after its own SIGTERM mpirun of Open MPI before version 5 kills the processes it has
+/// started: odls_base_sigkill_timeout, one second unless its command line or environment says
+/// otherwise. (A file of MCA parameters may; what it says does not reach the processes.) Nothing
+/// for other launchers.
+[[nodiscard]] std::optional<Seconds> time_before_kill(const Environment& environment);
 
 /// The error if a launcher was requested but none is detected.
 [[nodiscard]] Error no_launch_error(std::string where);

@@ -61,6 +61,10 @@ struct GradientNoise {
 
 /// RunReport::environment: cores that other programs used while steps were measured, "1.40 of 2".
 inline constexpr const char* kOtherPrograms = "cores used by other programs";
+/// … processor time of a step, of all threads of all ranks: "0.2459 s".
+inline constexpr const char* kProcessorTime = "processor time of a step";
+/// … threads of a rank's kernels: "2".
+inline constexpr const char* kThreadsPerRank = "threads per rank";
 
 struct RunReport {
   static constexpr int kSchema = 2;
@@ -90,6 +94,14 @@ struct RunReport {
   std::map<std::string, std::string> environment;
 };
 [[nodiscard]] std::string_view name_of(RunReport::End end);
+
+/// How busy other programs kept a machine of the run while its steps were measured.
+struct OtherPrograms {
+  double used = 0;  ///< cores
+  int cores = 0;    ///< that the run may use
+};
+/// Nothing if the report does not say.
+[[nodiscard]] std::optional<OtherPrograms> other_programs(const RunReport& report);
 
 /// The file's text; the same report gives the same bytes.
 [[nodiscard]] std::string run_report_to_json(const RunReport& report);

@@ -2,6 +2,8 @@
 #include "core/run/run_report.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "core/base/content_hash.hpp"
@@ -213,6 +215,18 @@ Json report_json(const RunReport& report) {
   return out;
 }
 
+/// The step is read from its parts: a file that says another was edited.
+Status check_step(const Json& measured, const std::string& where, Seconds parts) {
+  constexpr double kRounding = 1e-9;
+  const Json& step = measured["time"].value("step_seconds", Json());
+  const bool right = step.is_number() && std::abs(step.get<double>() - parts.in(kSecond)) <=
+                                             kRounding * std::max(1.0, std::abs(parts.in(kSecond)));
+  if (right) return Done{};
+  return input_error(where + " at /measured/time/step_seconds", step.dump().substr(0, 40),
+                     Json(parts.in(kSecond)).dump() + ", the sum of its parts",
+                     "the file was damaged or edited");
+}
+
 constexpr std::string_view kEvents[] = {"started", "step", "checkpoint", "note", "ended"};
 
 }  // namespace
@@ -255,6 +269,14 @@ std::string_view name_of(RunReport::End end) {
     case RunReport::End::failed: return "failed";
   }
   return "?";
+}
+
+std::optional<OtherPrograms> other_programs(const RunReport& report) {
+  const auto at = report.environment.find(kOtherPrograms);
+  if (at == report.environment.end()) return std::nullopt;
+  OtherPrograms out;
+  const int read = std::sscanf(at->second.c_str(), "%lf of %d", &out.used, &out.cores);
+  return read == 2 && out.cores > 0 ? std::optional(out) : std::nullopt;
 }
 
 std::string run_report_to_json(const RunReport& report) {
@@ -324,6 +346,8 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   if (measured != nullptr) {
     Result<Prediction> costs = costs_from_json(*measured, where, "/measured");
     if (!costs) return costs.error();
+    const Status whole = check_step(*measured, where, costs->time.total());
+    if (!whole) return whole.error();
     report.measured = *std::move(costs);
   }
   Result<PlanFile> file = parse_plan_file(plan->dump(), where + " at /plan");

@@ -93,6 +93,7 @@ std::string learned_json(std::span<const LearnedRates> all, std::span<const std:
                                    {"fitted_to", calibration.fitted_to},
                                    {"prior_time_band", one.learned.prior_band},
                                    {"time_band", calibration.time_band},
+                                   {"doubts", one.doubts},
                                    {"runs", runs_json(one.learned.runs, "report")},
                                    {"rates", rates_json(one.learned.rates)},
                                    {"next_run", next_run_json(one.next)}});

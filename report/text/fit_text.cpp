@@ -156,6 +156,7 @@ std::string learned_text(std::span<const LearnedRates> all, std::span<const std:
         one.learned.calibration.name +
         (one.cores > 0 ? ", ranks of " + counted(one.cores, "core") : std::string());
     out += (out.empty() ? "" : "\n") + runs_table(one.learned.runs, style);
+    for (const std::string& doubt : one.doubts) out += "\n" + folded(doubt, "", style);
     out += rates_table(whose, one.learned.rates, style) +
            knowledge_text(one.learned.rates, one.learned.prior_band,
                           one.learned.calibration.time_band, style) +

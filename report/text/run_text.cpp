@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,22 @@ std::string stages_table(const RunReport& report, const TextStyle& style) {
   return heading("Idle time of every stage: measured and predicted", style) + table.text(style);
 }
 
+/// About the step's time without other programs: its processor time on the cores of its ranks.
+/// Empty where the report does not say, or several machines may share the ranks.
+std::string alone_text(const RunReport& report, const OtherPrograms& others) {
+  const auto number = [&](const char* key) {
+    const auto at = report.environment.find(key);
+    return at == report.environment.end() ? 0.0 : std::strtod(at->second.c_str(), nullptr);
+  };
+  const Seconds processor_time{number(kProcessorTime)};
+  const int threads = report.ranks * static_cast<int>(number(kThreadsPerRank));
+  const int cores = std::min(threads, others.cores);
+  const bool one_machine = report.launcher == "local" || report.launcher == "mpi";
+  if (!one_machine || processor_time <= Seconds{} || cores < 1) return "";
+  return fmt::format("; the processor time of a step, {}, is {} on {}", duration(processor_time),
+                     duration(processor_time / cores), counted(cores, "core"));
+}
+
 /// Whether the step is inside the predicted band; and the machine's other load, which the
 /// prediction does not include.
 std::string band_text(const RunReport& report, const TextStyle& style) {
@@ -89,12 +106,15 @@ std::string band_text(const RunReport& report, const TextStyle& style) {
   std::string text =
       fmt::format("Measured {} the predicted band, {} to {}", inside ? "inside" : "outside",
                   duration(predicted.low), duration(predicted.high));
-  const auto others = report.environment.find(kOtherPrograms);
-  if (others == report.environment.end()) return folded(text + ".", "", style);
-  text += "; other programs used " + others->second + " cores meanwhile";
+  const std::optional<OtherPrograms> others = other_programs(report);
+  if (!others) return folded(text + ".", "", style);
+  text += fmt::format("; other programs used {:.2f} of {} cores meanwhile", others->used,
+                      others->cores);
   constexpr double kIdle = 0.1;  // cores: the load of observers such as this program
-  if (!inside && std::strtod(others->second.c_str(), nullptr) < kIdle)
-    text += ", so the machine's load is not the reason";
+  if (!inside) {
+    text += others->used < kIdle ? ", so the machine's load is not the reason"
+                                 : alone_text(report, *others);
+  }
   return folded(text + ".", "", style);
 }
 

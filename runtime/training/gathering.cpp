@@ -63,7 +63,7 @@ void tell_use(const CoreUse& use, std::int64_t steps, RunReport& report) {
   report.environment["cores used by the run"] = cores(use.own);
   report.environment[kOtherPrograms] = cores(use.others);
   if (steps > 0) {
-    report.environment["processor time of a step"] =
+    report.environment[kProcessorTime] =
         fmt::format("{:.4g} s", use.processor_time.in(kSecond) / static_cast<double>(steps));
   }
 }

@@ -81,6 +81,27 @@ RunIdentity Persistence<T>::identity() const {
   return run;
 }
 
+/// Two runs that write the same checkpoint remove, and mix, each other's files. One whose `plan`
+/// was killed ends after its step, with a checkpoint.
+template <class T>
+Status Persistence<T>::lock_folder(const Notify& notify) {
+  constexpr Seconds kPatience{10};
+  const std::string& folder = settings_.checkpoint_dir;
+  std::error_code ignored;
+  if (folder.empty()) return Done{};
+  if (settings_.resume == Resume::yes && !std::filesystem::exists(folder, ignored)) return Done{};
+  Result<FolderLock> lock = FolderLock::take(folder, kPatience, [&](const std::string& waits) {
+    notify({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = waits});
+  });
+  if (!lock) {
+    Error error = lock.error();
+    error.where = "--checkpoint-dir: " + error.where;
+    return error;
+  }
+  lock_.emplace(*std::move(lock));
+  return Done{};
+}
+
 /// A run that is not to resume needs a folder without checkpoints.
 template <class T>
 Status Persistence<T>::check_new_folder() const {
@@ -116,7 +137,8 @@ Status Persistence<T>::resume(const CheckpointGroup& processes) {
   return Done{};
 }
 
-/// Step 1: the place to begin at. Step 2: initial weights. Step 3: the space for what follows.
+/// Step 1: the folder for this run alone. Step 2: the place to begin at. Step 3: initial weights.
+/// Step 4: the space for what follows.
 template <class T>
 Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const Notify& notify) {
   Status fine = Done{};
@@ -125,6 +147,7 @@ Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const 
     const Result<std::string> form = huggingface_config(plan_.model, Number<T>::kElement, names);
     if (!form) fine = form.error();
   }
+  if (fine && processes.leads()) fine = lock_folder(notify);
   if (fine && settings_.resume == Resume::no && processes.leads()) fine = check_new_folder();
   if (const Status all = agreed(processes, fine); !all) return all.error();
   if (settings_.resume != Resume::no) {

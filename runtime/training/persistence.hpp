@@ -17,6 +17,7 @@
 #include "runtime/io/weights/async_checkpoint.hpp"
 #include "runtime/io/weights/checkpoint.hpp"
 #include "runtime/io/weights/huggingface.hpp"
+#include "runtime/training/folder_lock.hpp"
 #include "runtime/training/optimizer_state.hpp"
 #include "runtime/training/shared_reading.hpp"
 #include "runtime/training/start_point.hpp"
@@ -44,7 +45,8 @@ class Persistence {
   /// checkpoint, or only damaged ones; no --resume and checkpoints of an earlier run in the folder;
   /// folders that cannot be written or have too little space for what the run will write; an
   /// --init-from folder (which stays open) of another model; a model that --export cannot
-  /// represent.
+  /// represent; another run that writes checkpoints into the folder, which belongs to this one from
+  /// here on.
   [[nodiscard]] Result<StartPoint> find(const CheckpointGroup& processes, const Notify& notify);
   /// Fills the weights (and, when resuming, the optimizer states) of one rank. Every rank calls it
   /// at the same time: replicas share the reading. After an error of one, no rank's are valid.
@@ -84,6 +86,7 @@ class Persistence {
   [[nodiscard]] CheckpointContents contents(std::int64_t steps) const;
   [[nodiscard]] Status fill_weights(const FlatParameters& flat, std::int64_t begin,
                                     std::int64_t end, T* out, Communicator& replicas) const;
+  [[nodiscard]] Status lock_folder(const Notify& notify);
   [[nodiscard]] Status check_new_folder() const;
   [[nodiscard]] Status resume(const CheckpointGroup& processes);
 
@@ -92,6 +95,7 @@ class Persistence {
   const Disk& disk_;
   Bytes checkpoint_size_;
   Seconds longest_wait_;
+  std::optional<FolderLock> lock_;  ///< of the process that leads
   std::optional<FoundCheckpoint> found_;
   std::optional<HuggingFaceWeights> given_;   ///< --init-from
   std::atomic<std::int64_t> bytes_read_ = 0;  ///< of checkpoints, by all local ranks

@@ -144,7 +144,7 @@ Status Run<T>::connect() {
     return Done{};
   }
   backend_ = cpu_backend<T>(*std::move(connected), threads_);
-  report_.environment["threads per rank"] = std::to_string(threads_);
+  report_.environment[kThreadsPerRank] = std::to_string(threads_);
   report_.environment["cores"] = std::to_string(cores);
   return Done{};
 }

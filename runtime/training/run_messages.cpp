@@ -9,7 +9,7 @@
 namespace echelon {
 
 std::string started_text(const RunReport& report) {
-  const auto threads = report.environment.find("threads per rank");
+  const auto threads = report.environment.find(kThreadsPerRank);
   std::string text = fmt::format("{} on {} ranks", report.plan.model.name, report.ranks);
   if (threads != report.environment.end()) text += ", " + threads->second + " threads each";
   return text;

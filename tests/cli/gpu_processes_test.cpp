@@ -90,6 +90,7 @@ TEST_CASE("processes train on a GPU each to the losses of processor cores, and o
     CHECK(fs::exists(runs.sandbox.file("kept/step_2/weights.safetensors")));
     fs::remove_all(runs.sandbox.file("kept/flight"));  // the flight records of the ranks
     fs::remove(runs.sandbox.file("kept/starts.json"));
+    fs::remove(runs.sandbox.file("kept/run.lock"));
     CHECK(std::distance(fs::directory_iterator(runs.sandbox.file("kept")), {}) == 1);
     check_losses_of_cores(runs, each.ranks, each.degrees, report);
     CHECK(runs.nobody_is_left());

@@ -61,6 +61,25 @@ TEST_CASE("given time, the user's own mpirun shows the report of an interrupted 
   CHECK(runs.nobody_is_left());
 }
 
+TEST_CASE("a run says at its start that the user's own mpirun leaves it too little time to end") {
+  if (is_without_mpirun()) return skip("mpirun is not installed");
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  const auto said = [&](const std::string& timeout, const std::string& more) {
+    const ProcessResult ran = runs.sandbox.shell(
+        timeout + "timeout 60 sh -c " + shell_word(under_user_mpirun(runs, "--steps 1 " + more)));
+    INFO(runs.text("err"));
+    CHECK(ran.exit_code == 0);
+    return runs.text("err");
+  };
+  const std::string advice = "leaves them time";
+  CHECK(lacks(said("", ""), advice) != "");  // a step of milliseconds
+  const std::string at_once =
+      said("export OMPI_MCA_odls_base_sigkill_timeout=0; ", "--checkpoint-dir kept");
+  CHECK(lacks(at_once, "report and checkpoint would be lost") == "");
+  CHECK(lacks(at_once, "mpirun --mca odls_base_sigkill_timeout 10 " + advice) == "");
+}
+
 TEST_CASE("the processes of an mpirun that was killed end, after a checkpoint") {
   if (is_without_mpirun()) return skip("mpirun is not installed");
   const Runs runs;

@@ -2,6 +2,8 @@
 // launcher.
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -91,6 +93,43 @@ TEST_CASE("one command line starts a run and goes on with it, whatever launcher 
   CHECK(run.exit_code(1) == 0);
   check_rest(report_in(runs), whole);
   CHECK(slurp(runs.sandbox.file("env/step_30/weights.safetensors")) == weights);
+}
+
+TEST_CASE("two runs do not write checkpoints into one folder at once") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  const std::string flags = "plan.json --checkpoint-dir kept --checkpoint-every 3 ";
+  const auto step_3_is_there = [&] {
+    return fs::exists(runs.sandbox.file("kept/step_3/manifest.json"));
+  };
+  Background first(runs.exec(flags + "--keep-last 0 --steps 1000000"));
+  REQUIRE(within(60, step_3_is_there));
+  for (const char* resume : {"--resume auto", ""}) {
+    CAPTURE(resume);
+    const ProcessResult second = runs.run(flags + "--steps 9 " + resume);
+    INFO(second.out << second.err);
+    CHECK(second.exit_code == 3);
+    CHECK(lacks(second.err,
+                "--checkpoint-dir: kept: another run writes its checkpoints there: process ") ==
+          "");
+  }
+  first.signal(SIGINT);
+  CHECK(first.exit_code_within(60) == 130);
+  const RunReport rest = [&] {
+    const ProcessResult third = runs.run(flags + "--steps 1 --resume --report report.json");
+    INFO(third.out << third.err);
+    CHECK(third.exit_code == 0);
+    return report_in(runs);
+  }();
+  // Counted from the last step of the first run: nothing of it was lost.
+  std::int64_t newest = 0;
+  for (const auto& entry : fs::directory_iterator(runs.sandbox.file("kept"))) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step_"))
+      newest = std::max(newest, std::int64_t{std::stoll(name.substr(5))});
+  }
+  REQUIRE(rest.steps.size() == 1);
+  CHECK(newest == rest.steps.front().step + 1);
 }
 
 namespace {

@@ -274,6 +274,9 @@ Calibration calibrated(const std::vector<Measurement>& all, int cores, const Gpu
   out.framework = "any";
   out.evidence = Evidence::calibrated;
   out.fitted_to = how;
+  set_source(out, calibration_field("time_band"),
+             "assumption: kernels of this computer are measured, steps are not; `plan fit` of run "
+             "reports narrows it");
   return out;
 }
 

@@ -1,4 +1,5 @@
 // GPUs of this machine: calibration, planning, imported topologies.
+#include "cli/commands/calibrate.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "tests/cli/program.hpp"
 #include "topologies/import/this_machine.hpp"
@@ -125,4 +126,10 @@ TEST_CASE("failed imports give the reason") {
   says("none.txt --gpu h100", "none.txt");
   says("bad.txt --gpu h100", "no matrix of GPUs");
   says("node.txt --gpu h100 --nic-rate fast", "--nic-rate");
+}
+
+TEST_CASE("a calibration of processor cores names the load that it was measured beside") {
+  CHECK(cli::busy_text(0.4, 2) == "");
+  CHECK(cli::busy_text(13.24, 2) == "load 13.2 on 2 cores");
+  CHECK(cli::busy_text(0.5, 1) == "load 0.5 on 1 core");
 }

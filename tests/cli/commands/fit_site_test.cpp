@@ -125,6 +125,12 @@ TEST_CASE("plan fit refuses runs of several machines and rows that cannot be rea
   const ProcessResult none = sandbox.plan("fit oom.csv");
   CHECK(none.exit_code == 1);
   CHECK(lacks(none.out, "left out: row 2 (r1): without a step time") == "");
+  sandbox.write("parts.csv",
+                kSiteColumns + "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha," +
+                    kH100 + ",12,8,2,1,6,1,36,none,bf16,2.0\n");
+  CHECK(lacks(sandbox.plan("fit parts.csv", "COLUMNS=1000").out,
+              "left out: row 2 (r1): the machine: 12; expected at most 8 or a multiple of 8") ==
+        "");
   CHECK(lacks(none.out, "Nothing to fit") == "");
 }
 

@@ -176,6 +176,18 @@ TEST_CASE("a launch has one process per rank of a plan") {
         "--launcher local runs all ranks in one process");
 }
 
+TEST_CASE("Open MPI's mpirun before version 5 says when it kills its processes") {
+  CHECK_FALSE(time_before_kill({}).has_value());
+  CHECK_FALSE(time_before_kill(kOpenMpi).has_value());  // as of version 5
+  Environment four = kOpenMpi;
+  four["OMPI_MCA_orte_hnp_uri"] = "1011023872.0;tcp://192.0.2.2:40377";
+  CHECK(time_before_kill(four) == Seconds{1});
+  four["OMPI_MCA_odls_base_sigkill_timeout"] = "30";
+  CHECK(time_before_kill(four) == Seconds{30});
+  four["OMPI_MCA_odls_base_sigkill_timeout"] = "soon";
+  CHECK(time_before_kill(four) == Seconds{1});
+}
+
 TEST_CASE("environment entries are split at the first equals sign") {
   const char* const entries[] = {"A=1", "B=x=y", "C=", "nothing", nullptr};
   CHECK(environment_of(entries) == Environment{{"A", "1"}, {"B", "x=y"}, {"C", ""}});

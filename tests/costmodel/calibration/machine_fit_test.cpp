@@ -112,6 +112,10 @@ TEST_CASE("the fit recovers the rates that measurements were generated with") {
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.05));
   CHECK(found.link_efficiency == Approx(truth.link_efficiency).epsilon(0.05));
   CHECK(found.evidence == Evidence::calibrated);
+  for (const auto& [key, source] : found.sources) {
+    CAPTURE(key);
+    CHECK(source.find("no measurement of this computer") == std::string::npos);
+  }
   // Ranks with other core counts were not measured: the prior stays.
   const Calibration other =
       calibrated(measured_with(truth, cluster.gpu()), 2, cluster.gpu(), prior, "a test");

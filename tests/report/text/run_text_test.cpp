@@ -41,6 +41,15 @@ TEST_CASE("a miss of the band is explained by the load of other programs") {
       lacks(text_of(slow),
             "Measured outside the predicted band, 1.00 s to 2.00 s; other programs used 1.40 of 2 "
             "cores meanwhile.\n") == "");
+  slow.environment[kProcessorTime] = "2.4 s";
+  slow.environment[kThreadsPerRank] = "2";
+  CHECK(
+      lacks(text_of(slow),
+            "other programs used 1.40 of 2 cores meanwhile; the processor time of a step, 2.40 s, "
+            "is 1.20 s on 2 cores.\n") == "");
+  slow.launcher = "slurm";  // several machines
+  CHECK(lacks(text_of(slow), "used 1.40 of 2 cores meanwhile.\n") == "");
+  slow.launcher = "local";
   slow.environment[kOtherPrograms] = "0.02 of 2";
   CHECK(lacks(text_of(slow),
               "other programs used 0.02 of 2 cores meanwhile, so the machine's load is not the "

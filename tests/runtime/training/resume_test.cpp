@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/io/weights/checkpoint.hpp"
+#include "runtime/training/folder_lock.hpp"
 #include "runtime/training/run_history.hpp"
 #include "tests/runtime/training/whole_runs.hpp"
 #include "tests/support/text.hpp"
@@ -45,12 +46,13 @@ std::string error_of(const PlanFile& plan, const RunSettings& settings,
   return report ? "it ran" : report.error().message();
 }
 
-/// Whatever is there, but for the flight recorder's folder and the starts.
+/// Whatever is there, but for the flight recorder's folder, the starts and the lock.
 std::vector<std::string> steps_in(const fs::path& directory) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    if (name != "flight" && name != RunHistory::kFile) names.push_back(name);
+    if (name != "flight" && name != RunHistory::kFile && name != FolderLock::kFile)
+      names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
