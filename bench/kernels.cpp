@@ -195,7 +195,8 @@ void gelu_backward(benchmark::State& state) {
   const auto x = filled<T>(kRows * 4 * kWidth, 3);
   auto dx = x;
   for (auto _ : state) {
-    cpu::activation_backward(Activation::gelu, x.data(), x.data(), dx.data(), kRows * 4 * kWidth);
+    cpu::activation_backward<T>(Activation::gelu, x.data(), x.data(), dx.data(), nullptr,
+                                kRows * 4 * kWidth);
   }
   report_bytes<T>(state, 3 * kRows * 4 * kWidth);
 }

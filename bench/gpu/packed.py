@@ -69,7 +69,8 @@ def wanted(build, stand_ins):
             tests.append({"name": name, "program": program, "arguments": [part]})
     else:
         for name, program in gpu_tests(build).items():
-            place = os.path.relpath(program, build)
+            # CMake names the folder of its configuration, which a link or a copy may lead to.
+            place = os.path.join("tests", os.path.basename(program))
             programs[place] = place
             tests.append({"name": name, "program": place, "arguments": []})
         if not tests:

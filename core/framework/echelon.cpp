@@ -60,7 +60,7 @@ Framework own_runtime() {
   f.awaits_counts = true;  // runtime/model/chunk_experts.cpp, exchange_of
   f.expert_parallel = true;
   f.fixed_blocks = true;
-  f.loss_rows = 1024;
+  f.loss_rows = 4096;  // runtime/model/chunk_layout.cpp
   f.logits_bytes = 2;
   f.loss_traffic = 8;
   f.defaults = kOwnDefaults;

@@ -130,11 +130,11 @@ void CpuKernels<T>::activation_forward(Activation kind, bool gated, const T* x, 
 
 template <class T>
 void CpuKernels<T>::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
-                                        std::int64_t rows, std::int64_t width) {
+                                        T* y, std::int64_t rows, std::int64_t width) {
   if (gated) {
-    cpu::gated_backward(kind, x, dy, dx, rows, width);
+    cpu::gated_backward(kind, x, dy, dx, y, rows, width);
   } else {
-    cpu::activation_backward(kind, x, dy, dx, rows * width);
+    cpu::activation_backward(kind, x, dy, dx, y, rows * width);
   }
 }
 

@@ -61,12 +61,14 @@ ECHELON_CLONES void activate_range(Activation kind, const T* x, T* y, std::int64
 }
 
 template <class T>
-ECHELON_CLONES void activate_backward(Activation kind, const T* x, const T* dy, T* dx,
+ECHELON_CLONES void activate_backward(Activation kind, const T* x, const T* dy, T* dx, T* y,
                                       std::int64_t count) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < count; i += kLanes<W>) {
     const std::int64_t left = count - i;
-    store(dx + i, load(dy + i, left) * slope<W>(kind, load(x + i, left)), left);
+    const Lanes<W> v = load(x + i, left);
+    store(dx + i, load(dy + i, left) * slope<W>(kind, v), left);
+    if (y != nullptr) store(y + i, activated<W>(kind, v), left);
   }
 }
 
@@ -82,14 +84,16 @@ ECHELON_CLONES void gated_forward_row(Activation kind, const T* gate, const T* u
 
 template <class T>
 ECHELON_CLONES void gated_backward_row(Activation kind, const T* gate, const T* up, const T* dy,
-                                       T* dgate, T* dup, std::int64_t width) {
+                                       T* dgate, T* dup, T* y, std::int64_t width) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < width; i += kLanes<W>) {
     const std::int64_t left = width - i;
     const Lanes<W> g = load(gate + i, left);
     const Lanes<W> d = load(dy + i, left);
     const Lanes<W> u = load(up + i, left);
-    store(dup + i, d * activated<W>(kind, g), left);
+    const Lanes<W> a = activated<W>(kind, g);
+    store(dup + i, d * a, left);
+    if (y != nullptr) store(y + i, a * u, left);
     store(dgate + i, d * u * slope<W>(kind, g), left);
   }
 }
@@ -139,9 +143,11 @@ void activation_forward(Activation kind, const T* x, T* y, std::int64_t count) {
 }
 
 template <class T>
-void activation_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count) {
+void activation_backward(Activation kind, const T* x, const T* dy, T* dx, T* y,
+                         std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    activate_backward(kind, x + begin, dy + begin, dx + begin, end - begin);
+    activate_backward(kind, x + begin, dy + begin, dx + begin, y == nullptr ? y : y + begin,
+                      end - begin);
   });
 }
 
@@ -156,13 +162,14 @@ void gated_forward(Activation kind, const T* x, T* y, std::int64_t rows, std::in
 }
 
 template <class T>
-void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t rows,
+void gated_backward(Activation kind, const T* x, const T* dy, T* dx, T* y, std::int64_t rows,
                     std::int64_t width) {
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* gate = x + 2 * r * width;
       T* dgate = dx + 2 * r * width;
-      gated_backward_row(kind, gate, gate + width, dy + r * width, dgate, dgate + width, width);
+      gated_backward_row(kind, gate, gate + width, dy + r * width, dgate, dgate + width,
+                         y == nullptr ? y : y + r * width, width);
     }
   });
 }
@@ -262,17 +269,18 @@ void join_heads(const HeadSplit& split, const T* parts, T* x) {
   });
 }
 
-#define ECHELON_ELEMENTWISE(T)                                                                     \
-  template void activation_forward<T>(Activation, const T*, T*, std::int64_t);                     \
-  template void activation_backward<T>(Activation, const T*, const T*, T*, std::int64_t);          \
-  template void gated_forward<T>(Activation, const T*, T*, std::int64_t, std::int64_t);            \
-  template void gated_backward<T>(Activation, const T*, const T*, T*, std::int64_t, std::int64_t); \
-  template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t);                             \
-  template void bias_gradient<T>(const T*, Wide<T>*, std::int64_t, std::int64_t);                  \
-  template void add<T>(T*, const T*, std::int64_t);                                                \
-  template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t,             \
-                          const RotaryFrequencies&, int);                                          \
-  template void split_heads<T>(const HeadSplit&, const T*, T*);                                    \
+#define ECHELON_ELEMENTWISE(T)                                                                \
+  template void activation_forward<T>(Activation, const T*, T*, std::int64_t);                \
+  template void activation_backward<T>(Activation, const T*, const T*, T*, T*, std::int64_t); \
+  template void gated_forward<T>(Activation, const T*, T*, std::int64_t, std::int64_t);       \
+  template void gated_backward<T>(Activation, const T*, const T*, T*, T*, std::int64_t,       \
+                                  std::int64_t);                                              \
+  template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t);                        \
+  template void bias_gradient<T>(const T*, Wide<T>*, std::int64_t, std::int64_t);             \
+  template void add<T>(T*, const T*, std::int64_t);                                           \
+  template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t,        \
+                          const RotaryFrequencies&, int);                                     \
+  template void split_heads<T>(const HeadSplit&, const T*, T*);                               \
   template void join_heads<T>(const HeadSplit&, const T*, T*);
 ECHELON_ELEMENTWISE(double)
 ECHELON_ELEMENTWISE(float)

@@ -55,13 +55,14 @@ void normalize_heads_backward(const AttentionShape& a, const HeadNorms<T>& norms
 /// gelu: the tanh form (GPT-2's gelu_new); silu, relu, squared_relu.
 template <class T>
 void activation_forward(Activation kind, const T* x, T* y, std::int64_t count);
+/// y: the activation again, unless it is null; likewise of gated_backward.
 template <class T>
-void activation_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count);
+void activation_backward(Activation kind, const T* x, const T* dy, T* dx, T* y, std::int64_t count);
 /// x: rows of [gate | up], each `width` wide; y = act(gate) · up, rows of `width`.
 template <class T>
 void gated_forward(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width);
 template <class T>
-void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t rows,
+void gated_backward(Activation kind, const T* x, const T* dy, T* dx, T* y, std::int64_t rows,
                     std::int64_t width);
 template <class T>
 void add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width);

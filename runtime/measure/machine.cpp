@@ -149,7 +149,8 @@ class Measuring {
     });
     time("gelu backward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), dy = numbers(count), dx = numbers(count)]() mutable {
-        cpu::activation_backward<float>(Activation::gelu, x.data(), dy.data(), dx.data(), count);
+        cpu::activation_backward<float>(Activation::gelu, x.data(), dy.data(), dx.data(), nullptr,
+                                        count);
       };
     });
     time("norm forward", {rows, width}, [=]() -> Act {

@@ -183,7 +183,7 @@ void Chunk<T>::experts_backward(int layer, const ChunkArguments<T>& args,
   if (now) experts_down_weights(layer, args, exchange, routed_gradient, activated);
   T* const up_gradient = now ? work.up_gradient : later.up_gradient;
   k_.activation_backward(model.activation, model.gated_mlp, activations.up, work.activated_gradient,
-                         up_gradient, exchange.rows, s.expert_ffn);
+                         up_gradient, nullptr, exchange.rows, s.expert_ffn);
   const Wide<T>* weight_gradients = work.weight_gradients;
   if (spec().ep > 1) {
     ep_->all_to_all(work.weight_gradients, by_expert(exchange.from), work.sent_weight_gradients,

@@ -171,18 +171,16 @@ void Chunk<T>::mlp_backward(int layer, const ChunkArguments<T>& args,
                    work.activated_gradient);
   T* const up_gradient = now ? work.up_gradient : later.up_gradient;
   k_.activation_backward(model.activation, model.gated_mlp, activations.up, work.activated_gradient,
-                         up_gradient, s.rows, s.ffn);
+                         up_gradient, now ? work.activated : later.activated, s.rows, s.ffn);
   norm_forward(activations.middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias,
                work);
   const ColumnParallel up = up_matrix(layer, up_gradient, activations.middle);
   if (now) {
     const Coming in = begin_gather(work.normed, work.gathered);
-    activate(activations.up, work.activated, s.rows, s.ffn);
     down_weights(layer, args, args.gradient, whole, work.activated);
     return column_parallel_backward(up, &in, args);
   }
   k_.copy(args.gradient, later.mlp_gradient, boundary_count());
-  if (later.activated != nullptr) activate(activations.up, later.activated, s.rows, s.ffn);
   column_parallel_backward(up, nullptr, args);
 }
 

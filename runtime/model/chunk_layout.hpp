@@ -65,7 +65,7 @@ struct ChunkShape {
   std::int64_t vocab = 0;   ///< V: columns of the logits, padding included
   std::int64_t first_vocab = 0;
   std::int64_t valid_vocab = 0;  ///< columns that are no padding
-  std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 1024)
+  std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 4096)
   bool split = false;            ///< between layers each rank has its part of the sequence
 };
 [[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);

@@ -73,7 +73,7 @@ typename Chunk<T>::SharedGradients Chunk<T>::shared_backward(
   }
   if (now) shared_down_weights(layer, args, whole, activated);
   k_.activation_backward(model.activation, model.gated_mlp, activations.shared_up,
-                         work.activated_gradient, to.up, s.rows, s.shared_ffn);
+                         work.activated_gradient, to.up, nullptr, s.rows, s.shared_ffn);
   return to;
 }
 

@@ -299,13 +299,17 @@ class GpuDay(unittest.TestCase):
     def test_7_a_tree_with_the_real_backend_fits_too(self):
         if not os.path.exists(os.path.join(BUILD, "cli", "echelon_cuda.so")):
             self.skipTest("this build has no CUDA backend")
-        tree = self.place("real")
-        packed = shell(SCRIPT, "pack", tree, BUILD)
+        tree, link = self.place("real"), self.place("link")
+        os.symlink(BUILD, link)
+        packed = shell(SCRIPT, "pack", tree, link)
         self.assertEqual(packed.returncode, 0, packed.stderr)
         with open(os.path.join(tree, "manifest.json"), encoding="utf-8") as file:
-            tests = [each["name"] for each in json.load(file)["tests"]]
-        self.assertEqual(tests, ["cuda:kernels on a GPU", "cuda:backend on a GPU"])
-        _, document = self.run_day("real", "--budget", "5", tree=tree, CUDA_VISIBLE_DEVICES="")
+            manifest = json.load(file)
+        self.assertEqual([(each["name"], each["program"]) for each in manifest["tests"]],
+                         [("cuda:kernels on a GPU", "tests/cuda_gpu_tests"),
+                          ("cuda:backend on a GPU", "tests/cuda_gpu_backend_tests")])
+        self.assertTrue({"tests/cuda_gpu_tests", "cli/plan"} <= set(manifest["files"]))
+        _, document = self.run_day("real", "--budget", "10", tree=tree, CUDA_VISIBLE_DEVICES="")
         kernels = self.parts(document)["tests: cuda:kernels on a GPU"]
         self.assertEqual(kernels["status"], "missing")
         self.assertIn("SKIPPED: cuda:kernels on a GPU: no GPU", kernels["reason"])

@@ -48,6 +48,9 @@ __device__ __forceinline__ T from_float(float x) {
   }
 }
 
+/// log2 e: e^x = 2^(x·log2 e).
+inline constexpr float kLog2E = 1.44269504F;
+
 /// 2^x, by one instruction: numbers below the normal ones are taken, and given, as 0.
 __device__ __forceinline__ float power_of_two(float x) {
 #ifdef __CUDACC__

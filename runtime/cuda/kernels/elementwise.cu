@@ -21,7 +21,7 @@ struct Activated {
 /// and large u nothing may be left of 1 − s that is not a rounding error: both factors come from
 /// e^(−|u|).
 __device__ __forceinline__ Activated by_sigmoid(float x, float u, float steep) {
-  const float e = expf(-fabsf(u));
+  const float e = power_of_two(-kLog2E * fabsf(u));
   const float larger = reciprocal(1 + e);
   const float smaller = e * larger;
   const float s = u >= 0 ? larger : smaller;
@@ -70,15 +70,20 @@ __global__ void activate(const T* x, T* y, std::int64_t count) {
 }
 
 template <Activation kind, class T, bool vectorized>
-__global__ void activate_backward(const T* x, const T* dy, T* dx, std::int64_t count) {
+__global__ void activate_backward(const T* x, const T* dy, T* dx, T* y, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
-  const Pack<n> v = load<n, vectorized>(x + i, count - i);
+  Pack<n> v = load<n, vectorized>(x + i, count - i);
   Pack<n> d = load<n, vectorized>(dy + i, count - i);
 #pragma unroll
-  for (int j = 0; j < n; ++j) d.at[j] *= activated<kind>(v.at[j]).slope;
+  for (int j = 0; j < n; ++j) {
+    const Activated a = activated<kind>(v.at[j]);
+    d.at[j] *= a.slope;
+    v.at[j] = a.value;
+  }
   store<n, vectorized>(dx + i, d, count - i);
+  if (y != nullptr) store<n, vectorized>(y + i, v, count - i);
 }
 
 /// Block x: a row; y: a part of its columns.
@@ -96,22 +101,25 @@ __global__ void gate(const T* x, T* y, std::int64_t width) {
 }
 
 template <Activation kind, class T, bool vectorized>
-__global__ void gate_backward(const T* x, const T* dy, T* dx, std::int64_t width) {
+__global__ void gate_backward(const T* x, const T* dy, T* dx, T* y, std::int64_t width) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   Pack<n> g = load_in_row<n, vectorized>(x + 2 * row * width + i, width - i);
   Pack<n> u = load_in_row<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
-  const Pack<n> d = load_in_row<n, vectorized>(dy + row * width + i, width - i);
+  Pack<n> d = load_in_row<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) {
     const Activated a = activated<kind>(g.at[j]);
+    const float product = u.at[j] * a.value;
     g.at[j] = d.at[j] * u.at[j] * a.slope;
     u.at[j] = d.at[j] * a.value;
+    d.at[j] = product;
   }
   store_in_row<n, vectorized>(dx + 2 * row * width + i, g, width - i);
   store_in_row<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
+  if (y != nullptr) store_in_row<n, vectorized>(y + row * width + i, d, width - i);
 }
 
 template <class T, bool vectorized>
@@ -162,14 +170,15 @@ void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::i
 }
 
 template <class T>
-void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx, T* y,
                          std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
   with_kind(kind, [&](auto constant) {
-    with_flag(aligned(x, dy, dx), [&](auto vectorized) {
+    with_flag(aligned(x, dy, dx, y), [&](auto vectorized) {
       launch<activate_backward<constant.value, D, vectorized.value>>(
-          stream, blocks, kThreads, 0, on_device(x), on_device(dy), on_device(dx), count);
+          stream, blocks, kThreads, 0, on_device(x), on_device(dy), on_device(dx), on_device(y),
+          count);
     });
   });
 }
@@ -188,14 +197,15 @@ void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_
 }
 
 template <class T>
-void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx, T* y,
                     std::int64_t rows, std::int64_t width) {
   using D = typename OnDevice<T>::Type;
   const RowBlocks at(rows, width, kPack<D>);
   with_kind(kind, [&](auto constant) {
-    with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto vectorized) {
+    with_flag(aligned(x, dy, dx, y) && width % kPack<D> == 0, [&](auto vectorized) {
       launch<gate_backward<constant.value, D, vectorized.value>>(
-          stream, at.blocks, at.threads, 0, on_device(x), on_device(dy), on_device(dx), width);
+          stream, at.blocks, at.threads, 0, on_device(x), on_device(dy), on_device(dx),
+          on_device(y), width);
     });
   });
 }
@@ -221,12 +231,13 @@ void cast(Stream stream, const From* from, To* to, std::int64_t count) {
   });
 }
 
-#define ECHELON_ELEMENTWISE(T)                                                                    \
-  template void activation_forward<T>(Stream, Activation, const T*, T*, std::int64_t);            \
-  template void activation_backward<T>(Stream, Activation, const T*, const T*, T*, std::int64_t); \
-  template void gated_forward<T>(Stream, Activation, const T*, T*, std::int64_t, std::int64_t);   \
-  template void gated_backward<T>(Stream, Activation, const T*, const T*, T*, std::int64_t,       \
-                                  std::int64_t);                                                  \
+#define ECHELON_ELEMENTWISE(T)                                                                  \
+  template void activation_forward<T>(Stream, Activation, const T*, T*, std::int64_t);          \
+  template void activation_backward<T>(Stream, Activation, const T*, const T*, T*, T*,          \
+                                       std::int64_t);                                           \
+  template void gated_forward<T>(Stream, Activation, const T*, T*, std::int64_t, std::int64_t); \
+  template void gated_backward<T>(Stream, Activation, const T*, const T*, T*, T*, std::int64_t, \
+                                  std::int64_t);                                                \
   template void add<T>(Stream, T*, const T*, std::int64_t);
 ECHELON_ELEMENTWISE(float)
 ECHELON_ELEMENTWISE(Bfloat16)

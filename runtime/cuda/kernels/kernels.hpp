@@ -71,14 +71,15 @@ void normalize_heads_backward(Stream stream, const AttentionShape& a, const Head
 
 template <class T>
 void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count);
+/// y: the activation again, unless it is null; likewise of gated_backward.
 template <class T>
-void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx, T* y,
                          std::int64_t count);
 template <class T>
 void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t rows,
                    std::int64_t width);
 template <class T>
-void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx, T* y,
                     std::int64_t rows, std::int64_t width);
 template <class T>
 void add(Stream stream, T* x, const T* y, std::int64_t count);

@@ -29,12 +29,24 @@ struct OfLatent {
   float* parts;  ///< [parts, width]
 };
 
+/// The first for 0, else the second: by member, because the address of a kernel's argument would
+/// have each thread copy it to local memory.
+template <class T>
+__device__ __forceinline__ OfLatent<T> one_of(unsigned which, const OfLatent<T>& first,
+                                              const OfLatent<T>& second) {
+  const bool takes = which == 0;
+  return {takes ? first.x : second.x,         takes ? first.weight : second.weight,
+          takes ? first.width : second.width, takes ? first.y : second.y,
+          takes ? first.dy : second.dy,       takes ? first.dx : second.dx,
+          takes ? first.rstd : second.rstd,   takes ? first.parts : second.parts};
+}
+
 /// Block y: a latent.
 template <class T, bool vectorized>
 __global__ void normalize_some_latents(OfLatent<T> first, OfLatent<T> second, std::int64_t rows,
                                        std::int64_t stride, float eps) {
   constexpr int n = kPack<T>;
-  const OfLatent<T>& of = blockIdx.y == 0 ? first : second;
+  const OfLatent<T> of = one_of(blockIdx.y, first, second);
   const std::int64_t row = std::int64_t{blockIdx.x} * kLatentWarps + warp_index();
   if (row >= rows) return;
   const T* const x = of.x + row * stride;
@@ -59,7 +71,7 @@ template <class T, bool vectorized>
 __global__ void normalize_some_latents_back(OfLatent<T> first, OfLatent<T> second,
                                             std::int64_t rows, std::int64_t stride, float eps) {
   constexpr int n = kPack<T>;
-  const OfLatent<T>& of = blockIdx.y == 0 ? first : second;
+  const OfLatent<T> of = one_of(blockIdx.y, first, second);
   const std::int64_t row = std::int64_t{blockIdx.x} * kLatentWarps + warp_index();
   if (row >= rows) return;
   const T* const x = of.x + row * stride;
@@ -98,7 +110,7 @@ __global__ void sum_latent_part(OfLatent<T> first, OfLatent<T> second, std::int6
   constexpr int n = kPack<T>;
   SharedMemory shared;
   const auto memory = shared.allocate<float>(kColumnsOfBlock * kRowsOfBlock * n);
-  const OfLatent<T>& of = blockIdx.z == 0 ? first : second;
+  const OfLatent<T> of = one_of(blockIdx.z, first, second);
   const std::int64_t i = (std::int64_t{blockIdx.x} * kColumnsOfBlock + threadIdx.x) * n;
   const std::int64_t begin = blockIdx.y * part;
   const std::int64_t end = begin + part < rows ? begin + part : rows;

@@ -7,7 +7,6 @@ namespace {
 
 constexpr int kLossThreads = 512;
 constexpr int kScaleThreads = 256;
-constexpr float kLog2E = 1.44269504F;
 constexpr float kNoLogit = -INFINITY;
 
 /// e^(x − max) as a power of two.

@@ -178,14 +178,15 @@ void pointwise(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
   T* const x = buffers[0].as<T>();
   T* const y = buffers[1].as<T>();
   T* const dx = buffers[2].as<T>();
+  T* const none = nullptr;  // the activation is not wanted again
   on.time("gelu forward", shape,
           [&] { activation_forward(on.stream(), Activation::gelu, x, y, count); });
   on.time("gelu backward", shape,
-          [&] { activation_backward(on.stream(), Activation::gelu, x, y, dx, count); });
+          [&] { activation_backward(on.stream(), Activation::gelu, x, y, dx, none, count); });
   on.time("swiglu forward", shape,
           [&] { gated_forward(on.stream(), Activation::silu, x, y, m.rows, m.width); });
   on.time("swiglu backward", shape,
-          [&] { gated_backward(on.stream(), Activation::silu, x, y, dx, m.rows, m.width); });
+          [&] { gated_backward(on.stream(), Activation::silu, x, y, dx, none, m.rows, m.width); });
   const std::vector<DeviceBuffer> more =
       on.buffers({{m.width},
                   {m.width},

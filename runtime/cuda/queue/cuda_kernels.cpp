@@ -113,16 +113,16 @@ void CudaKernels::activation_forward(Activation kind, bool gated, const T* x, T*
 }
 
 void CudaKernels::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
-                                      std::int64_t rows, std::int64_t width) {
+                                      T* y, std::int64_t rows, std::int64_t width) {
   enqueue(
       [&](cudaStream_t on) {
         if (gated) {
-          cuda::gated_backward<T>(on, kind, x, dy, dx, rows, width);
+          cuda::gated_backward<T>(on, kind, x, dy, dx, y, rows, width);
         } else {
-          cuda::activation_backward<T>(on, kind, x, dy, dx, rows * width);
+          cuda::activation_backward<T>(on, kind, x, dy, dx, y, rows * width);
         }
       },
-      kind, gated, x, dy, dx, rows, width);
+      kind, gated, x, dy, dx, y, rows, width);
 }
 
 void CudaKernels::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {

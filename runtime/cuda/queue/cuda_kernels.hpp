@@ -12,7 +12,9 @@
 
 #include "runtime/backend/kernels.hpp"
 #include "runtime/cuda/attention/attention.hpp"
+#include "runtime/cuda/device/checks.hpp"
 #include "runtime/cuda/gemm/gemm.hpp"
+#include "runtime/cuda/kernels/launch_errors.hpp"
 #include "runtime/cuda/kernels/token_rows.hpp"
 #include "runtime/cuda/queue/cuda_processor.hpp"
 #include "runtime/cuda/queue/graph_cache.hpp"
@@ -89,11 +91,15 @@ class CudaKernels final : public Kernels<Bfloat16>, private SideStream {
       throttle();  // events must not be queried during stream capture
     how(stream());
     if (graph_cache_.capture_stream() == nullptr) return;
+    check(take_launch_error(), "start a kernel");
+    bool captured = true;
     try {
       how(graph_cache_.capture_stream());
+      captured = take_launch_error() == cudaSuccess;
     } catch (const RunFailure&) {  // a library that cannot be captured, or too little memory
-      graph_cache_.give_up_capture();
+      captured = false;
     }
+    if (!captured) graph_cache_.give_up_capture();
   }
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
   void product(Product p, const Operands& operands);

@@ -28,9 +28,12 @@ std::vector<T> activation(Activation kind, const std::vector<T>& x) {
 
 template <class T>
 std::vector<T> activation_back(Activation kind, const std::vector<T>& x, const std::vector<T>& dy) {
-  std::vector<T> dx(x.size());
-  cpu::activation_backward(kind, x.data(), dy.data(), dx.data(),
-                           static_cast<std::int64_t>(x.size()));
+  std::vector<T> dx(x.size()), with_y(x.size()), y(x.size());
+  const auto count = static_cast<std::int64_t>(x.size());
+  cpu::activation_backward<T>(kind, x.data(), dy.data(), dx.data(), nullptr, count);
+  cpu::activation_backward(kind, x.data(), dy.data(), with_y.data(), y.data(), count);
+  CHECK(same_bits(with_y, dx));
+  CHECK(same_bits(y, activation(kind, x)));
   return dx;
 }
 
@@ -95,7 +98,10 @@ Gated<T> gated(Activation kind, const std::vector<T>& x, const std::vector<T>& d
                std::int64_t rows, std::int64_t width) {
   Gated<T> out{std::vector<T>(dy.size()), std::vector<T>(x.size())};
   cpu::gated_forward(kind, x.data(), out.y.data(), rows, width);
-  cpu::gated_backward(kind, x.data(), dy.data(), out.dx.data(), rows, width);
+  cpu::gated_backward<T>(kind, x.data(), dy.data(), out.dx.data(), nullptr, rows, width);
+  Gated<T> again = out;
+  cpu::gated_backward(kind, x.data(), dy.data(), again.dx.data(), again.y.data(), rows, width);
+  CHECK((same_bits(again.dx, out.dx) && same_bits(again.y, out.y)));
   return out;
 }
 

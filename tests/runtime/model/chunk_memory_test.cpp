@@ -89,7 +89,7 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   }
   if (spec.loss) {
     turn =
-        std::max(turn, up64(w * std::min<std::int64_t>(r, 1024) * (spec.padded_vocab / spec.tp)));
+        std::max(turn, up64(w * std::min<std::int64_t>(r, 4096) * (spec.padded_vocab / spec.tp)));
   }
   m.workspace = reread + state + 2 * up64(wide * local) + (split ? 2 : 1) * up64(w * r * h) + turn;
   return m;

@@ -320,19 +320,19 @@ TEST_CASE("a chunk's products are those of its layers and its head") {
   m.head_dim = 64;
   m.ffn_hidden = 128;
   m.vocab = 100;
-  m.max_positions = 2048;
+  m.max_positions = 8192;
   spec.layers = 1;
   spec.loss = true;
   spec.microbatch = 1;
-  spec.sequence = 1536;  // logits are computed 1024 rows at a time
+  spec.sequence = 4608;  // logits are computed 4096 rows at a time
   spec.recompute = {Recompute::none};
   spec.padded_vocab = 128;
   const std::vector<Product> all = cuda::products_of(spec);
   const auto has = [&](Product p) { return std::find(all.begin(), all.end(), p) != all.end(); };
-  Product residual = cuda::forward_product(1536, 64, 64);
+  Product residual = cuda::forward_product(4608, 64, 64);
   residual.addend = true;
   CHECK(has(residual));
-  CHECK(has(cuda::forward_product(1024, 64, 128)));
+  CHECK(has(cuda::forward_product(4096, 64, 128)));
   CHECK(has(cuda::forward_product(512, 64, 128)));
   CHECK(has(cuda::weight_product(512, 64, 128)));
   m.moe.experts = 8;
@@ -343,8 +343,8 @@ TEST_CASE("a chunk's products are those of its layers and its head") {
     const Product p = cuda::routed_form(cuda::weight_product(rows, 64, 64));
     return std::find(mixed.begin(), mixed.end(), p) != mixed.end();
   };
-  CHECK((routed(256) && routed(512) && routed(1024)));  // of a mean of 384
-  CHECK_FALSE(routed(2048));
+  CHECK((routed(1024) && routed(2048) && routed(4096)));  // of a mean of 1152
+  CHECK_FALSE(routed(8192));
   m.moe = {};
   spec.tp = 2;  // the residual is added behind the reduction
   m.heads = m.kv_heads = 2;

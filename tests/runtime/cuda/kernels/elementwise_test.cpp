@@ -34,12 +34,19 @@ void check_activation(Activation kind, std::int64_t count, std::size_t shift) {
   const auto exact = as<double>(x);
   std::vector<double> y(x.size()), dx(x.size());
   cpu::activation_forward(kind, exact.data(), y.data(), count);
-  cpu::activation_backward(kind, exact.data(), as<double>(dy).data(), dx.data(), count);
-  Memory<T> in(x, shift), slope(dy, shift), out(std::vector<T>(x.size()), shift);
+  double* const none = nullptr;
+  cpu::activation_backward(kind, exact.data(), as<double>(dy).data(), dx.data(), none, count);
+  Memory<T> in(x, shift), slope(dy, shift), out(std::vector<T>(x.size()), shift),
+      again(std::vector<T>(x.size()), shift);
   cuda::activation_forward<T>(nullptr, kind, in.data(), out.data(), count);
   CHECK(distance(out.content(), y) <= kRoundedOnce<T>);
-  cuda::activation_backward<T>(nullptr, kind, in.data(), slope.data(), out.data(), count);
+  cuda::activation_backward<T>(nullptr, kind, in.data(), slope.data(), out.data(), nullptr, count);
   CHECK(distance(out.content(), dx) <= kRoundedOnce<T>);
+  const std::vector<T> backward = out.content();
+  cuda::activation_backward<T>(nullptr, kind, in.data(), slope.data(), out.data(), again.data(),
+                               count);
+  CHECK(same_bits(out.content(), backward));
+  CHECK(distance(again.content(), y) <= kRoundedOnce<T>);
 }
 
 template <class T>
@@ -50,11 +57,18 @@ void check_gate(Activation kind, std::int64_t rows, std::int64_t width, std::siz
   const auto exact = as<double>(x);
   std::vector<double> y(dy.size()), dx(x.size());
   cpu::gated_forward(kind, exact.data(), y.data(), rows, width);
-  cpu::gated_backward(kind, exact.data(), as<double>(dy).data(), dx.data(), rows, width);
+  double* const none = nullptr;
+  cpu::gated_backward(kind, exact.data(), as<double>(dy).data(), dx.data(), none, rows, width);
   Memory<T> in(x, shift), slope(dy, shift), out(std::vector<T>(y.size()), shift),
-      back(std::vector<T>(x.size()), shift);
+      back(std::vector<T>(x.size()), shift), again(std::vector<T>(y.size()), shift);
   cuda::gated_forward<T>(nullptr, kind, in.data(), out.data(), rows, width);
-  cuda::gated_backward<T>(nullptr, kind, in.data(), slope.data(), back.data(), rows, width);
+  cuda::gated_backward<T>(nullptr, kind, in.data(), slope.data(), back.data(), again.data(), rows,
+                          width);
+  CHECK(distance(again.content(), y) <= kRoundedOnce<T>);
+  const std::vector<T> backward = back.content();
+  cuda::gated_backward<T>(nullptr, kind, in.data(), slope.data(), back.data(), nullptr, rows,
+                          width);
+  CHECK(same_bits(back.content(), backward));
   CHECK(distance(out.content(), y) <= kRoundedOnce<T>);
   CHECK(distance(back.content(), dx) <= kRoundedOnce<T>);
 }
@@ -82,10 +96,11 @@ TEST_CASE("CUDA activations propagate NaN like the CPU's") {
       const std::vector<float> dy = {2, 3};
       std::vector<float> y(2), dx(2);
       cpu::activation_forward(kind, x.data(), y.data(), 2);
-      cpu::activation_backward(kind, x.data(), dy.data(), dx.data(), 2);
+      cpu::activation_backward<float>(kind, x.data(), dy.data(), dx.data(), nullptr, 2);
       Memory<float> in(x), slope(dy), out(2), back(2);
       cuda::activation_forward<float>(nullptr, kind, in.data(), out.data(), 2);
-      cuda::activation_backward<float>(nullptr, kind, in.data(), slope.data(), back.data(), 2);
+      cuda::activation_backward<float>(nullptr, kind, in.data(), slope.data(), back.data(), nullptr,
+                                       2);
       constexpr float kTwoUnits = 3.1e-5F;  // in the last place of 200
       const auto same_rounding = [](float a, float b) {
         return std::isnan(a) ? std::isnan(b) : std::abs(a - b) <= kTwoUnits || a == b;

@@ -104,9 +104,11 @@ TEST_CASE("a run goes on without graphs where they cannot be made") {
   const Graphed plain = train_with_graphs(c, "never");
   standins::Settings refuses;
   refuses.refuses_captured_products = true;
+  standins::Settings invalid;
+  invalid.refuses_captured_launches = true;
   standins::Settings full;
   full.graph_uploads_lack_memory = true;
-  for (const standins::Settings& machine : {refuses, full}) {
+  for (const standins::Settings& machine : {refuses, invalid, full}) {
     const Graphed graphed = train_with_graphs(c, "always", machine);
     CHECK(graphed.graphs == 0);
     CHECK(graphed.trained.weights == plain.trained.weights);

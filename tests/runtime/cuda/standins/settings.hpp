@@ -63,6 +63,7 @@ struct Settings {
   std::optional<int> broken_product;
   bool refuses_captured_products = false;
   bool graph_uploads_lack_memory = false;
+  bool refuses_captured_launches = false;  ///< as if something else had ended every capture
 };
 
 /// A new machine: nothing of an earlier one stays valid, and no host thread may be using it.

@@ -193,6 +193,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel,
   if (machine().launches++ == machine().settings().refused_launch) {
     return failed(cudaErrorLaunchOutOfResources);
   }
+  if (config.stream->capture && machine().settings().refuses_captured_launches)
+    return failed(cudaErrorStreamCaptureInvalidated);
   const auto check = [pointers, device, name] {
     for (const void* pointer : pointers) {
       if (pointer != nullptr) check_operand(name, pointer, 0, device, true);
