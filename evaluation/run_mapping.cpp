@@ -363,6 +363,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
                              software.related ? "by its name" : defaults.why);
     inferred.push_back("framework " + substitute);
     framework.attention = AttentionKernels::as_fitted;
+    framework.backward_by_kernels = false;
   }
   framework.attention = attention_kernels_of(row).value_or(framework.attention);
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);

@@ -183,6 +183,10 @@ struct Framework {
                                         ///< second product, instead of all but the attention core
   bool remakes_pointwise = false;       ///< results of norms and activations are recomputed in the
                                         ///< backward, and attention's output with its core
+  /// The kernels of its backward are priced one by one: those that recompute norms and activations
+  /// (remakes_pointwise), that sum gradients of biases, and that make the head slice by slice
+  /// (loss_rows). Else rates that are fitted to its runs include them.
+  bool backward_by_kernels = false;
   /// Shares of a layer's launches, and of what a layer of experts adds to them, that the host makes
   /// itself; the rest is replayed as CUDA graphs.
   double host_share = 1;

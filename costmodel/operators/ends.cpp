@@ -49,9 +49,9 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   }
   const double input = framework.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
   Operator head = gemm("head", s.T, logits / s.T, s.h, input, s.e);
-  // Both gradients are made slice by slice: only the last slice's weight gradient follows all of
-  // the input gradient (runtime/model/chunk_ends.cpp, loss_backward).
-  if (in_slices) head.weight_gradient_beside = std::min(1.0, framework.loss_rows / s.T);
+  if (in_slices && framework.backward_by_kernels) {
+    head.passes = std::max(1.0, s.T / framework.loss_rows);
+  }
   head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
   list.push(head);
   Operator loss =

@@ -54,9 +54,8 @@ struct Operator {
   Bytes payload;                  ///< full tensor of the collective
   bool forward_overlaps = false;  ///< forward collective overlaps with the next operator
   bool backward_overlaps =
-      false;  ///< backward collective overlaps with the next operator's backward
-  double weight_gradient_beside = 1;  ///< share of a GEMM's weight gradient that follows all of its
-                                      ///< input gradient, and so runs beside the sum of that
+      false;          ///< backward collective overlaps with the next operator's backward
+  double passes = 1;  ///< a GEMM computes its rows in so many slices, one after the other
 };
 
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).

@@ -109,6 +109,42 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
   }
 }
 
+/// The gradient of a bias: two kernels sum the product's gradient, of so many bytes, over its rows.
+void sum_bias(Operator& op, double gradient) {
+  op.backward_traffic += Bytes{gradient};
+  op.backward_kernels += 2;
+}
+
+void repeat_forward(Operator& op) {
+  op.backward_traffic += op.forward_traffic;
+  op.backward_kernels += op.forward_kernels;
+}
+
+/// What the backward of a framework that keeps inputs alone computes again: both norms of a layer,
+/// and the activations; that of a dense MLP is written by the kernel of its gradient. And the
+/// gradients of biases, which its products do not compute.
+/// Source: runtime/model/chunk_layer.cpp, runtime/cuda/kernels/bias.cu. Checked by:
+/// tests/costmodel/time/stage_terms_test.cpp.
+void add_backward_kernels(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  const double branches = model.gated_mlp ? 2 : 1;
+  const double hidden = s.e * s.Ts * s.h;
+  for (Operator& op : list.edit()) {
+    const bool input = op.name == "input_norm";
+    const bool middle = op.name == "post_attention_norm";
+    const bool mlp = op.name == "activation";
+    if (input || middle || op.name == "shared_activation" || op.name == "expert_activation") {
+      repeat_forward(op);
+    }
+    if (mlp) op.backward_traffic += Bytes{s.e * s.T * s.f};
+    if (input && model.qkv_bias && !model.latent()) sum_bias(op, s.e * s.T * (s.q + s.kv + s.v));
+    if (middle && model.attention_output_bias) sum_bias(op, hidden);
+    if (mlp && model.mlp_bias) {
+      sum_bias(op, s.e * s.T * branches * s.f);
+      sum_bias(op, hidden);
+    }
+  }
+}
+
 }  // namespace
 
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
@@ -119,6 +155,7 @@ void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framew
     drop_attention_core(list);
   }
   if (framework.remakes_pointwise) keep_inputs_alone(list, model, s, sharding);
+  if (framework.backward_by_kernels) add_backward_kernels(list, model, s);
 }
 
 }  // namespace echelon::operators

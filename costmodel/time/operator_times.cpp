@@ -1,6 +1,19 @@
 #include "costmodel/time/operator_times.hpp"
 
 namespace echelon {
+namespace {
+
+/// A GEMM of m rows in P slices, each of which reads the weights again and, of the gradient of
+/// these, reads and writes the sum: P·t(m / P). `time`: of some rows, with their traffic.
+/// Source: runtime/model/chunk_ends.cpp, loss_backward. Checked by: stage_terms_test.cpp.
+template <class Time>
+Seconds in_passes(const Operator& op, const Time& time) {
+  const double rows = op.m / op.passes;
+  const auto numbers = [&](double m) { return m * op.k + op.k * op.n + m * op.n; };
+  return op.passes * time(rows, op.forward_traffic * (numbers(rows) / numbers(op.m)));
+}
+
+}  // namespace
 
 /// The weight gradient is accumulated over microbatches. Its GEMM may do that: 2·w bytes per
 /// parameter more of its traffic. Where the backward produces a gradient of its own, one more
@@ -23,7 +36,9 @@ BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
   const DeviceRates& rates = c.gemm_rates(op);
   Seconds input = c.cast(op, op.groups * op.m * op.n);
   if (op.input_gradient) {
-    input += gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups);
+    input += in_passes(op, [&](double m, Bytes traffic) {
+      return gemm_time(m, op.k, op.n, traffic, rates, op.groups);
+    });
   }
   if (!op.weight_gradient) {
     if (c.job.transposes_weights() && c.in_fp8(op)) {
@@ -32,7 +47,9 @@ BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
     return {input, Seconds{}};
   }
   const auto weight = [&](Bytes accumulated) {
-    return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);
+    return in_passes(op, [&](double m, Bytes traffic) {
+      return gemm_time(op.k, op.n, m, traffic + accumulated, rates, op.groups);
+    });
   };
   const double main = precision.main_gradient;
   if (weights > 0 && precision.gradient > 0) {
@@ -45,7 +62,10 @@ BackwardTimes backward_gemm(const Operator& op, const OperatorContext& c) {
 Seconds forward_time(const Operator& op, const OperatorContext& c) {
   switch (op.kind) {
     case OperatorKind::gemm:
-      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.gemm_rates(op), op.groups) +
+      return in_passes(op,
+                       [&](double m, Bytes traffic) {
+                         return gemm_time(m, op.n, op.k, traffic, c.gemm_rates(op), op.groups);
+                       }) +
              c.cast(op, op.groups * op.m * op.k);
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,

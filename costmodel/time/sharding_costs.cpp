@@ -172,7 +172,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
                       [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
-        uncovered(pending.overlaps_wgrad, op.weight_gradient_beside * back.weight, share);
+        uncovered(pending.overlaps_wgrad, back.weight / op.passes, share);
     if (op.kind == OperatorKind::gemm && pending.axis == Axis::tp) {
       if (pending.overlaps_dgrad > Seconds{}) sums.regather = pending.overlaps_dgrad;
       sums.apart += exposed_apart(pending, back, share, sums.regather);

@@ -123,6 +123,46 @@ TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the mic
   }
 }
 
+TEST_CASE("a head in slices takes the time of each slice, and adds to its gradient in each") {
+  TermCase c("echelon");
+  c.calibration.kernel_fixed = Seconds{};
+  c.job.sequence = 4096;  // the rows of a slice (core/framework/echelon.cpp)
+  const auto head = [&](const TermCase& of, int microbatch) {
+    ParallelPlan plan = of.plan(1, 1, 0);
+    plan.microbatch = microbatch;
+    const ShardingCosts costs = of.cost_model().sharding_costs(plan);
+    return costs.head_forward.device + costs.head_backward.device;
+  };
+  CHECK(head(c, 8).in(1_us) == Approx(8 * head(c, 1).in(1_us)));
+  TermCase whole = c;
+  whole.framework.loss_rows = 0;
+  CHECK(head(whole, 8) < 0.99 * head(c, 8));
+}
+
+TEST_CASE("Echelon's backward computes norms and activations again, and sums gradients of biases") {
+  for (const char* name : {"7b", "gpt2-xl"}) {
+    CAPTURE(name);
+    TermCase c("echelon");
+    c.model = load_model(name).value();
+    c.job.sequence = 1024;
+    c.calibration.kernel_fixed = Seconds{};
+    TermCase kept = c;
+    kept.framework.backward_by_kernels = false;
+    const auto backward = [](const TermCase& of) {
+      return of.cost_model().sharding_costs(of.plan(1, 1, 0)).dense.backward.device;
+    };
+    const ModelSpec& m = c.model;
+    const double h = static_cast<double>(m.hidden);
+    const double f = static_cast<double>(m.ffn_hidden);
+    const bool biases = m.mlp_bias;
+    CHECK(biases == (name[0] == 'g'));
+    const double numbers = 2 * 2 * h + f + (biases ? 3 * h + h + f + h : 0);  // of a token
+    const DeviceRates rates = device_rates(c.cluster.gpu(), c.calibration, c.job.precision.compute);
+    const Seconds more = Bytes{2 * 1024 * numbers} / rates.memory;
+    CHECK((backward(c) - backward(kept)).in(1_us) == Approx(more.in(1_us)).epsilon(0.001));
+  }
+}
+
 // Twice the microbatches double what is reduced in each of them, and leave one reduction one.
 TEST_CASE("FSDP reduces in every microbatch without a pipeline, and once with one") {
   TermCase c("torchtitan", "bf16:fsdp-fp32-shards");
