@@ -1,3 +1,4 @@
+// Over 400 lines because what matters, what is simulated and what is listed judge the same records.
 #include "planner/search/plan_pool.hpp"
 
 #include <algorithm>

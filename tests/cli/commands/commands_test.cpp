@@ -243,7 +243,7 @@ TEST_CASE("a GPU before Ampere is planned without flash attention and context pa
               "megatron-core has no context parallelism (cp 2) without flash attention") == "");
   CHECK(lacks(sandbox
                   .plan("predict --model llama3.2-1b --cluster dgx-v100 --gpus 8 --cp 2 "
-                        "--flash-attention --framework torchtitan --zero 3")
+                        "--flash-attention --framework torchtitan --zero 3 --precision fp32")
                   .out,
               "cp 2") == "");
 }

@@ -53,7 +53,7 @@ TEST_CASE("a check warns of values that are valid but probably unintended") {
                          {"minimal",
                           {"have no source", "no network cards",
                            "no cpu_memory of a node: no plan offloads the optimizer to it"}},
-                         {"full-mesh", {"'spine' is oversubscribed 2 to 1"}}}) {
+                         {"full-mesh", {"'leaf' is oversubscribed 2 to 1"}}}) {
     CAPTURE(each.name);
     const std::string brief = sandbox.plan("topo check --quiet " + description(each.name)).out;
     const auto check = document(sandbox.plan("topo check --json " + description(each.name)));

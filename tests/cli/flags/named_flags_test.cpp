@@ -30,6 +30,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "grad-reduce-in-bf16",
                                         "max-position-embeddings",
                                         "microbatch-group-size-per-virtual-pipeline-stage",
+                                        "showtopo",  // rocm-smi
                                         "bind-to",
                                         "oversubscribe",
                                         "cpu-bind",  // mpirun, srun
