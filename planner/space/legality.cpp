@@ -246,6 +246,15 @@ Found check_sparse(const ModelSpec& model, const TrainingJob& job, const Cluster
                                heads, unit)};
 }
 
+/// "--framework deepspeed": those that train modules of transformers.
+std::string frameworks_of_modules() {
+  std::string out;
+  for (const Framework& framework : frameworks()) {
+    if (framework.any_model) out += (out.empty() ? "--framework " : ", ") + framework.name;
+  }
+  return out;
+}
+
 /// Layers that only transformers' modules have, of which no tensor-parallel rank has a part.
 Found check_modules_of_others(const ModelSpec& model, const Framework& framework,
                               const ParallelPlan& p) {
@@ -259,7 +268,10 @@ Found check_modules_of_others(const ModelSpec& model, const Framework& framework
                      : model.moe.branch_norms ? "norms of their own for routed and shared experts"
                                               : nullptr;
   if (what == nullptr) return {};
-  if (!framework.any_model) return lacks_of(framework, what);
+  if (!framework.any_model) {
+    static const std::string others = frameworks_of_modules();
+    return lacks_of(framework, fmt::format("{}; transformers' module has: {}", what, others));
+  }
   if (p.tp == 1) return {};
   return Rejection{
       no_price,

@@ -808,7 +808,9 @@ TEST_CASE("modules that transformers alone has are whole on every rank of DeepSp
     CHECK(why("deepspeed", 2, kimi).find("tp 2 with " + what) != std::string::npos);
     for (const Framework& framework : frameworks()) {
       if (framework.name == "deepspeed") continue;
-      CHECK(why(framework.name, 1, kimi) == framework.name + " has no " + what);
+      CHECK(why(framework.name, 1, kimi) ==
+            framework.name + " has no " + what +
+                "; transformers' module has: --framework deepspeed");
     }
   }
 }
@@ -832,7 +834,8 @@ TEST_CASE("Gemma 4 and LFM2 are whole on every rank of DeepSpeed, and of no othe
       if (framework.any_model) continue;
       INFO(framework.name);
       CHECK(refused(model, framework.name.c_str(), degrees(1, 1, 1, 1, 0)) ==
-            framework.name + " has no " + what);
+            framework.name + " has no " + what +
+                "; transformers' module has: --framework deepspeed");
     }
   }
   // Latent attention with experts, which Megatron-Core has.
