@@ -54,6 +54,7 @@ Framework own_runtime() {
   f.microbatch_groups = true;                          // costmodel/schedule/compute_order.cpp
   f.remakes_pointwise = true;                          // runtime/model/chunk_layout.hpp
   f.backward_by_kernels = true;                        // runtime/model/chunk_layer.cpp
+  f.trains_fp16 = false;                               // runtime/training: no loss is scaled
   f.experts_take_tp = f.splits_experts_as_mlp = true;  // runtime/model/chunk_experts.cpp
   f.experts_need_sequence_parallel = false;
   f.saves_expert_output = f.balances_experts = false;
