@@ -44,12 +44,7 @@ std::optional<std::pair<Seconds, Evidence>> node_mtbf(const PlanRequest& request
 
 void add_checkpoint(const PlanRequest& request, Goodput& out) {
   const TrainingEconomics& economics = request.economics;
-  const PrecisionRecipe& recipe = request.job.precision;
-  const std::optional<Adapters>& adapters = request.job.adapters;  // then nothing else changes
-  const std::int64_t saved =
-      adapters ? adapter_parameters(request.model, *adapters) : request.model.parameters();
-  out.checkpoint =
-      Bytes{static_cast<double>(saved) * (recipe.weight + recipe.master + recipe.moments)};
+  out.checkpoint = checkpoint_size(request);
   const std::optional<PastRun>& run = economics.measured;
   if (!economics.checkpoint_bandwidth && run && run->goodput.checkpoints > 0) {
     const double larger = out.checkpoint / run->goodput.checkpoint;
@@ -81,6 +76,14 @@ void add_restart(const PlanRequest& request, Goodput& out) {
 }
 
 }  // namespace
+
+Bytes checkpoint_size(const PlanRequest& request) {
+  const PrecisionRecipe& recipe = request.job.precision;
+  const std::optional<Adapters>& adapters = request.job.adapters;  // then nothing else changes
+  const std::int64_t saved =
+      adapters ? adapter_parameters(request.model, *adapters) : request.model.parameters();
+  return Bytes{static_cast<double>(saved) * (recipe.weight + recipe.master + recipe.moments)};
+}
 
 std::optional<Goodput> goodput_of(const PlanRequest& request) {
   const auto node = node_mtbf(request);

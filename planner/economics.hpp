@@ -47,7 +47,7 @@ namespace echelon {
 /// Checked by: tests/planner/economics_test.cpp.
 struct Goodput {
   Seconds mtbf;      ///< of the whole job: that of one node / nodes
-  Bytes checkpoint;  ///< weights, master weights and moments, once
+  Bytes checkpoint;  ///< checkpoint_size()
   Seconds write;
   Seconds stall;  ///< of it, for which the job stops: δ of the formulas
   Seconds
@@ -65,6 +65,8 @@ struct Goodput {
 /// Whether an answer says what failures cost: for a number of tokens, for the objective goodput, or
 /// where a run measured it.
 [[nodiscard]] bool shows_goodput(const PlanRequest& request);
+/// Weights, master weights and moments, once: of adapters where these alone are trained.
+[[nodiscard]] Bytes checkpoint_size(const PlanRequest& request);
 /// --checkpoint-every: the whole number of steps nearest to the interval, at least 1.
 [[nodiscard]] std::int64_t steps_between_checkpoints(Seconds interval, Seconds step);
 

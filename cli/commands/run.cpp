@@ -26,6 +26,7 @@
 #include "core/run/launch.hpp"
 #include "core/run/run_event.hpp"
 #include "core/run/run_settings.hpp"
+#include "planner/economics.hpp"
 #include "planner/explain/plan_detail.hpp"
 #include "planner/search/search_outcome.hpp"
 #include "report/format.hpp"
@@ -230,12 +231,9 @@ void report_kill(const Ready& ready, const RunSettings& settings) {
   if (!left) return;
   constexpr double kBusy = 2;  // times the band: other programs may use the cores
   const PlanRequest& request = ready.resolved.request;
-  const PrecisionRecipe& recipe = request.job.precision;
-  const Bytes states{static_cast<double>(request.model.parameters()) *
-                     (recipe.weight + recipe.master + recipe.moments)};
   Seconds needed = kBusy * ready.priced.predicted.high;
   for (const std::string* folder : {&settings.checkpoint_dir, &settings.export_to}) {
-    if (!folder->empty()) needed += states / request.cluster.storage_bandwidth();
+    if (!folder->empty()) needed += checkpoint_size(request) / request.cluster.storage_bandwidth();
   }
   if (needed <= *left) return;
   constexpr double kLeast = 10;

@@ -230,9 +230,8 @@ void note_peer_access(PlanRequest& request) {
   const bool over_pcie = wiring == "pcie" || (wiring == "nvlink-bridge" && cluster.gpus() > 2);
   if (cluster.machine().pcie.peer_access || cluster.gpus() == 1 || !over_pcie) return;
   request.assumptions.push_back(fmt::format(
-      "no direct access between the GPUs of a node over PCIe{}: NCCL copies through host memory, "
-      "at "
-      "half the rate of their slots (\"peer_access\" of \"pcie\" in its description)",
+      "no direct access between the GPUs of a node over PCIe{}: NCCL copies through host "
+      "memory, at half the rate of their slots (\"peer_access\" of \"pcie\" in its description)",
       cluster.gpu().peer_access
           ? std::string()
           : fmt::format(", which the stock driver of {} does not give", cluster.gpu().name)));

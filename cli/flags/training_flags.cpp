@@ -176,11 +176,7 @@ Error no_kernels(const Setting* setting, const PrecisionRecipe& recipe, const Gp
 
 /// The error for fp16 in a framework that does not train in it.
 Error no_fp16(const Setting* setting, const Framework& framework, const GpuSpec& gpu) {
-  std::vector<std::string> others;
-  for (const Framework& other : frameworks()) {
-    if (other.trains_fp16) others.push_back(other.name);
-  }
-  const std::string framework_choice = fmt::format("--framework {}", fmt::join(others, ", "));
+  const std::string framework_choice = "--framework " + frameworks_with(&Framework::trains_fp16);
   if (setting != nullptr) {
     return input_error(setting->where,
                        "fp16 with " + framework.name + ", which does not scale the loss",
@@ -266,14 +262,11 @@ Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
 Result<DocumentLengths> documents_of(const Setting& setting, const TrainingJob& job,
                                      const Framework& framework) {
   if (!framework.packed_documents) {
-    std::vector<std::string> offering;
-    for (const Framework& each : frameworks()) {
-      if (each.packed_documents) offering.push_back(each.name);
-    }
     return input_error(
         setting.where,
         "documents with " + framework.name + ", whose attention runs over whole sequences",
-        fmt::format("one of {}, whose kernels take documents", fmt::join(offering, ", ")));
+        fmt::format("one of {}, whose kernels take documents",
+                    frameworks_with(&Framework::packed_documents)));
   }
   if (!job.flash_attention) {
     return input_error(setting.where, "documents without flash attention",
@@ -299,14 +292,11 @@ Result<Adapters> adapters_of(const Setting& setting, const ModelSpec& model,
   Result<Adapters> adapters = parse_adapters(setting.value, setting.where, usual_targets(model));
   if (!adapters) return adapters;
   if (const auto refused = check_adapters(model, *adapters, framework)) {
-    std::vector<std::string> others;
-    for (const Framework& other : frameworks()) {
-      if (!other.trains_adapters.empty()) others.push_back(other.name);
-    }
+    const auto trains = [](const Framework& other) { return !other.trains_adapters.empty(); };
     return input_error(
         setting.where, refused->detail,
         framework.trains_adapters.empty()
-            ? fmt::format("--framework {}", fmt::join(others, ", "))
+            ? "--framework " + frameworks_with(trains)
             : "targets " + text_of(usual_targets(model)) + " of layers with ordinary attention");
   }
   return adapters;

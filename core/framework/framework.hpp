@@ -1,6 +1,7 @@
 // Frameworks: what each training framework does by construction. Facts, not fitted rates.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -270,6 +271,15 @@ inline constexpr const char* kExecutingFramework = "echelon";
 [[nodiscard]] const std::vector<Framework>& frameworks();
 /// Their names, blanks between them.
 [[nodiscard]] const std::string& framework_choices();
+/// The names of those with a feature, for errors: "megatron-core, deepspeed".
+template <class Has>
+[[nodiscard]] std::string frameworks_with(Has has) {
+  std::string names;
+  for (const Framework& framework : frameworks()) {
+    if (std::invoke(has, framework)) names += (names.empty() ? "" : ", ") + framework.name;
+  }
+  return names;
+}
 /// By its name or one of those it is also called by.
 [[nodiscard]] Result<Framework> find_framework(std::string_view name);
 /// Of the framework that `plan run` executes.

@@ -355,10 +355,11 @@ struct ModelSpec {
     std::int64_t expert_matrices = 0;         ///< all routed experts, split over ep·etp
     std::int64_t expert_vectors = 0;          ///< their biases, split over ep
     std::int64_t router = 0;                  ///< router with its bias and scales, shared gate,
-                              ///< projections to and from the experts' latent: on every
-                              ///< tp rank
-    std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
-    std::int64_t replicated = 0;       ///< norms, biases of row-parallel layers, on every tp rank
+                                              ///< projections to and from the experts' latent, on
+                                              ///< every tp rank
+    std::int64_t sharded_vectors = 0;         ///< biases of column-parallel layers, sinks: over tp
+    std::int64_t replicated = 0;              ///< norms, biases of row-parallel layers, on every
+                                              ///< tp rank
     [[nodiscard]] std::int64_t total() const {
       return attention_matrices + latent_matrices + indexer_matrices + mlp_matrices +
              shared_expert_matrices + expert_matrices + expert_vectors + router + sharded_vectors +

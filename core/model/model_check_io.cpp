@@ -202,14 +202,20 @@ MaybeError check_sparse(const ModelSpec& model) {
   return {};
 }
 
+/// Of a part of layers that no layer has: none of its fields is set.
+template <class Part>
+MaybeError check_absent(const Part& part, std::string_view layers, std::string_view fields,
+                        std::string_view with) {
+  if (part == Part{}) return {};
+  return FieldError{std::string(layers), fmt::format("0, but other fields of {} are set", fields),
+                    fmt::format("the number of layers {}, or no such field", with)};
+}
+
 /// Layers with full attention of another shape than that of the windowed ones.
 MaybeError check_global(const ModelSpec& model) {
   const GlobalAttention& global = model.global;
-  if (global.layers == 0) {
-    if (global == GlobalAttention{}) return {};
-    return FieldError{"global/layers", "0, but other fields of global attention are set",
-                      "the number of layers with global attention, or no such field"};
-  }
+  if (global.layers == 0)
+    return check_absent(global, "global/layers", "global attention", "with global attention");
   const Bound bounds[] = {
       {"global/layers", global.layers, 1, model.layers - 1, "which leaves one windowed layer"},
       {"global/kv_heads", global.kv_heads, 1, kMaxHeads},
@@ -238,11 +244,8 @@ MaybeError check_global(const ModelSpec& model) {
 /// Layers with a short convolution.
 MaybeError check_convolution(const ModelSpec& model) {
   const ShortConvolution& conv = model.conv;
-  if (conv.layers == 0) {
-    if (conv == ShortConvolution{}) return {};
-    return FieldError{"conv/layers", "0, but other fields of short convolutions are set",
-                      "the number of layers with a short convolution, or no such field"};
-  }
+  if (conv.layers == 0)
+    return check_absent(conv, "conv/layers", "short convolutions", "with a short convolution");
   constexpr std::int64_t kMaxKernel = 1024;
   const Bound bounds[] = {
       {"conv/layers", conv.layers, 1, model.layers - 1, "which leaves one layer with attention"},
@@ -261,11 +264,8 @@ MaybeError check_convolution(const ModelSpec& model) {
 
 MaybeError check_delta(const ModelSpec& model) {
   const GatedDeltaNet& delta = model.delta;
-  if (delta.layers == 0) {
-    if (delta == GatedDeltaNet{}) return {};
-    return FieldError{"delta/layers", "0, but other fields of gated delta nets are set",
-                      "the number of layers with a gated delta net, or no such field"};
-  }
+  if (delta.layers == 0)
+    return check_absent(delta, "delta/layers", "gated delta nets", "with a gated delta net");
   constexpr std::int64_t kMaxKernel = 1024;
   const Bound bounds[] = {
       {"delta/layers", delta.layers, 1, kMaxLayers},
@@ -301,11 +301,7 @@ MaybeError check_delta(const ModelSpec& model) {
 
 MaybeError check_state_space(const ModelSpec& model) {
   const StateSpace& ssm = model.ssm;
-  if (ssm.layers == 0) {
-    if (ssm == StateSpace{}) return {};
-    return FieldError{"ssm/layers", "0, but other fields of state spaces are set",
-                      "the number of layers with a state space, or no such field"};
-  }
+  if (ssm.layers == 0) return check_absent(ssm, "ssm/layers", "state spaces", "with a state space");
   constexpr std::int64_t kMaxKernel = 1024;
   if (ssm.beside_attention && (ssm.layers != model.layers || model.mlp_only_layers > 0)) {
     return FieldError{"ssm/layers",

@@ -109,10 +109,15 @@ void read_block(JsonReader& reader, ModelSpec& model) {
   model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
 }
 
-/// Null if the file has no object of that name.
-const Json* optional_object(JsonReader& reader, std::string_view key) {
-  const Json* object = reader.member(key);
-  return object == nullptr || object->is_null() ? nullptr : object;
+/// Reads the object `key` of a file into `part`, which stays as it is if the file has none.
+template <class Part>
+Status read_part(JsonReader& outer, const std::string& key, Part& part,
+                 void (*read)(JsonReader&, Part&)) {
+  const Json* object = outer.member(key);
+  if (object == nullptr || object->is_null()) return Done{};
+  JsonReader reader(*object, outer.where(), "/" + key);
+  read(reader, part);
+  return reader.finish();
 }
 
 /// Where the file does not say: a bias that corrects scores comes with sigmoid.
@@ -120,10 +125,7 @@ RouterScore usual_score(const MixtureOfExperts& moe) {
   return moe.router_bias && !moe.expert_bias ? RouterScore::sigmoid : RouterScore::softmax;
 }
 
-Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
-  const Json* object = optional_object(outer, "moe");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/moe");
+void read_mixture(JsonReader& reader, MixtureOfExperts& moe) {
   moe.experts = small(reader.integer("experts", 1, kMaxExperts));
   moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMaxExperts));
   moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMaxFfn));
@@ -143,58 +145,38 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   }
   moe.router_normalized = reader.boolean_or("router_normalized", true);
   moe.router_scaling = reader.number_or("router_scaling", 0, kMaxRouterScaling, 1);
-  return reader.finish();
 }
 
-Status read_latent(JsonReader& outer, LatentAttention& mla) {
-  const Json* object = optional_object(outer, "mla");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/mla");
+void read_latent(JsonReader& reader, LatentAttention& mla) {
   mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
   mla.q_lora_rank = small(reader.integer_or("q_lora_rank", 0, kMaxHidden, 0));
   mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
   mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
   mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
-  return reader.finish();
 }
 
-Status read_sparse(JsonReader& outer, SparseAttention& dsa) {
-  const Json* object = optional_object(outer, "dsa");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/dsa");
+void read_sparse(JsonReader& reader, SparseAttention& dsa) {
   dsa.topk = small(reader.integer("topk", 1, kMaxPositions));
   dsa.index_heads = small(reader.integer("index_heads", 1, kMaxHeads));
   dsa.index_head_dim = small(reader.integer("index_head_dim", 1, kMaxHeadDim));
   dsa.rope_interleaved = reader.boolean_or("rope_interleaved", false);
   dsa.hadamard = reader.boolean_or("hadamard", true);
-  return reader.finish();
 }
 
-Status read_global(JsonReader& outer, GlobalAttention& global) {
-  const Json* object = optional_object(outer, "global");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/global");
+void read_global(JsonReader& reader, GlobalAttention& global) {
   global.layers = small(reader.integer("layers", 1, kMaxLayers));
   global.kv_heads = small(reader.integer("kv_heads", 1, kMaxHeads));
   global.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
   global.keys_are_values = reader.boolean_or("keys_are_values", false);
-  return reader.finish();
 }
 
-Status read_convolution(JsonReader& outer, ShortConvolution& conv) {
-  const Json* object = optional_object(outer, "conv");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/conv");
+void read_convolution(JsonReader& reader, ShortConvolution& conv) {
   conv.layers = small(reader.integer("layers", 1, kMaxLayers));
   conv.kernel = small(reader.integer("kernel", 1, kMaxHeadDim));
   conv.bias = reader.boolean_or("bias", false);
-  return reader.finish();
 }
 
-Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
-  const Json* object = optional_object(outer, "delta");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/delta");
+void read_delta(JsonReader& reader, GatedDeltaNet& delta) {
   delta.layers = small(reader.integer("layers", 1, kMaxLayers));
   delta.key_heads = small(reader.integer("key_heads", 1, kMaxHeads));
   delta.value_heads = small(reader.integer("value_heads", 1, kMaxHeads));
@@ -202,13 +184,9 @@ Status read_delta(JsonReader& outer, GatedDeltaNet& delta) {
   delta.value_head_dim = small(reader.integer("value_head_dim", 1, kMaxHeadDim));
   delta.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
   delta.gate_rank = small(reader.integer_or("gate_rank", 0, kMaxHidden, 0));
-  return reader.finish();
 }
 
-Status read_state_space(JsonReader& outer, StateSpace& ssm) {
-  const Json* object = optional_object(outer, "ssm");
-  if (object == nullptr) return Done{};
-  JsonReader reader(*object, outer.where(), "/ssm");
+void read_state_space(JsonReader& reader, StateSpace& ssm) {
   ssm.layers = small(reader.integer("layers", 1, kMaxLayers));
   ssm.heads = small(reader.integer("heads", 1, kMaxHeads));
   ssm.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
@@ -217,7 +195,6 @@ Status read_state_space(JsonReader& outer, StateSpace& ssm) {
   ssm.conv_kernel = small(reader.integer("conv_kernel", 1, kMaxHeadDim));
   ssm.gated_norm = reader.boolean_or("gated_norm", true);
   ssm.beside_attention = reader.boolean_or("beside_attention", false);
-  return reader.finish();
 }
 
 /// Empty if the file has no list of that name.
@@ -294,13 +271,13 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   file.published_parameters = reader.integer_or("published_parameters", 1, INT64_MAX, 0);
   read_shapes(reader, file.model);
   read_block(reader, file.model);
-  const Status mixture = read_mixture(reader, file.model.moe);
-  const Status latent = read_latent(reader, file.model.mla);
-  const Status sparse = read_sparse(reader, file.model.dsa);
-  const Status global = read_global(reader, file.model.global);
-  const Status delta = read_delta(reader, file.model.delta);
-  const Status ssm = read_state_space(reader, file.model.ssm);
-  const Status conv = read_convolution(reader, file.model.conv);
+  const Status mixture = read_part(reader, "moe", file.model.moe, read_mixture);
+  const Status latent = read_part(reader, "mla", file.model.mla, read_latent);
+  const Status sparse = read_part(reader, "dsa", file.model.dsa, read_sparse);
+  const Status global = read_part(reader, "global", file.model.global, read_global);
+  const Status delta = read_part(reader, "delta", file.model.delta, read_delta);
+  const Status ssm = read_part(reader, "ssm", file.model.ssm, read_state_space);
+  const Status conv = read_part(reader, "conv", file.model.conv, read_convolution);
   file.model.mlp_only_layers = small(reader.integer_or("mlp_only_layers", 0, kMaxLayers, 0));
   file.model.layer_pattern = reader.string_or("layer_pattern", "");
   const Status constants = read_constants(reader, schema, file.model);

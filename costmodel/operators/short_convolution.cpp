@@ -5,14 +5,12 @@ namespace echelon::operators {
 
 /// Kernels and tensors of transformers' module, of `all` bytes of a hidden state:
 ///
-///   conv_gate       the product of input and first gate 3·all; backward 5·all, and the gradients
-///   of
-///                   both gates and of the input put together, 6·all; keeps both: with the second
-///                   gate the projection's result, 3·all
-///   short_conv      2·all, backward 3·all; keeps its input
-///   conv_output     the product with the second gate 3·all and a copy in the order of tokens
-///   2·all,
-///                   backward 5·all and the copy; keeps the convolution's output
+///   conv_gate    the product of input and first gate 3·all; backward 5·all, and 6·all to put the
+///                gradients of both gates and of the input together; keeps these three, the
+///                projection's result, 3·all
+///   short_conv   2·all, backward 3·all; keeps its input
+///   conv_output  the product with the second gate 3·all, and 2·all for a copy in the order of
+///                tokens; backward 5·all and the copy; keeps the convolution's output
 ///
 /// Source: transformers 5.24, models/lfm2/modeling_lfm2.py, Lfm2ShortConv. Assumes the convolution
 /// of causal_conv1d, one kernel forward and two backward. Checked by:

@@ -184,10 +184,12 @@ double probability_of(const Candidate& candidate) {
 }
 
 /// Whether the plan that is there, under the change, is as likely to fit as before and takes no
-/// longer than `best`: one that wins only by being plainer is no reason to leave it.
-bool stays(const Candidate& kept, const Candidate& before, const Candidate& best) {
-  return kept.fits && probability_of(kept) >= probability_of(before) &&
-         kept.prediction.time.step <= best.prediction.time.step;
+/// longer than `best`, or fits where there is none: one that wins only by being plainer is no
+/// reason to leave it.
+bool stays(const Candidate& kept, const Candidate& before, const Candidate* best) {
+  if (!kept.fits || best == nullptr) return kept.fits;
+  return probability_of(kept) >= probability_of(before) &&
+         kept.prediction.time.step <= best->prediction.time.step;
 }
 
 /// One change, searched again.
@@ -210,9 +212,7 @@ std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candida
   const Result<SearchResult> choice = optimize(*changed, progress);
   if (!choice) return std::nullopt;
   const Candidate* best = choice->report.winner();
-  const bool kept_wins =
-      s.kept && s.kept->fits && (best == nullptr || stays(*s.kept, winner, *best));
-  if (kept_wins) {
+  if (s.kept && stays(*s.kept, winner, best)) {
     s.winner = s.kept;
   } else if (best != nullptr) {
     s.winner = *best;

@@ -246,15 +246,6 @@ Found check_sparse(const ModelSpec& model, const TrainingJob& job, const Cluster
                                heads, unit)};
 }
 
-/// "--framework deepspeed": those that train modules of transformers.
-std::string frameworks_of_modules() {
-  std::string out;
-  for (const Framework& framework : frameworks()) {
-    if (framework.any_model) out += (out.empty() ? "--framework " : ", ") + framework.name;
-  }
-  return out;
-}
-
 /// Layers that only transformers' modules have, of which no tensor-parallel rank has a part.
 Found check_modules_of_others(const ModelSpec& model, const Framework& framework,
                               const ParallelPlan& p) {
@@ -269,8 +260,9 @@ Found check_modules_of_others(const ModelSpec& model, const Framework& framework
                                               : nullptr;
   if (what == nullptr) return {};
   if (!framework.any_model) {
-    static const std::string others = frameworks_of_modules();
-    return lacks_of(framework, fmt::format("{}; transformers' module has: {}", what, others));
+    static const std::string others = frameworks_with(&Framework::any_model);
+    return lacks_of(framework,
+                    fmt::format("{}; transformers' module has: --framework {}", what, others));
   }
   if (p.tp == 1) return {};
   return Rejection{

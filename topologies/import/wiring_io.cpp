@@ -263,18 +263,16 @@ std::string notes_of(const WiredMachine& machine, const Described& gpu, const Js
   if (!omitted.empty()) add("omitted, because their rate is unknown (--nic-rate): " + omitted);
   const auto& nics = machine.wiring.nics;
   if (has_nics && nics.front().gpus.empty()) {
-    add("no card is near a GPU, so all are taken for cards of the job: take out those of storage "
-        "and "
-        "management");
+    add("no card is near a GPU, so all are taken for cards of the job: take out those of "
+        "storage and management");
   }
   if (gpu.module && machine.wiring.gpus.size() > 1 && interconnect.at("kind") == "pcie") {
     add("no NVLinks, which SXM modules have: `nvidia-smi topo -mp` leaves them out, -m shows them");
   }
   if (gpu.family == "cdna2" && interconnect.at("kind") == "nvlink-mesh" &&
       machine.wiring.source == "rocm-smi --showtopo") {
-    add("one xGMI link between any two dies is assumed, of the 4 within an MI250X and of the 1 or "
-        "2 "
-        "outside: see the catalog's frontier");
+    add("one xGMI link between any two dies is assumed, of the 4 within an MI250X and of the "
+        "1 or 2 outside: see the catalog's frontier");
   }
   return notes;
 }
