@@ -29,5 +29,11 @@ struct ListedModel {
 [[nodiscard]] std::string models_text(const std::vector<ListedModel>& models,
                                       const TextStyle& style);
 [[nodiscard]] std::string models_json(const std::vector<ListedModel>& models);
+/// One model: its shapes, where its parameters are, and its model FLOPs in sequences of `sequence`
+/// tokens.
+[[nodiscard]] std::string model_text(const ModelReading& reading, int sequence,
+                                     const TextStyle& style);
+/// … its shapes as a model file, which `parse_model` reads.
+[[nodiscard]] std::string model_json(const ModelReading& reading, int sequence);
 
 }  // namespace echelon

@@ -235,7 +235,18 @@ const std::vector<Command>& command_table() {
        "writes them as a calibration.",
        {"plan topo collectives --cluster dgx-h100 --op all_reduce --ranks 16 --bytes 1Mi,64Mi,1Gi",
         "plan topo collectives --cluster my-cluster.json --fit nccl-tests.csv -o fitted.json"}},
-      {"models", models_command, "", 0, 0, 0, "list the catalog of models", "", {"plan models"}},
+      {"models",
+       models_command,
+       "[NAME|FILE]",
+       0,
+       1,
+       0,
+       "list the catalog of models, or show one as it was read",
+       "Of one model: its shapes, its parameters by the groups that parallelism splits, its model "
+       "FLOPs, and what of its file is not priced. The file is a HuggingFace config.json or our "
+       "own "
+       "model file.",
+       {"plan models", "plan models llama3-70b", "plan models mixtral-8x7b --json"}},
       {"doctor",
        doctor_command,
        "",

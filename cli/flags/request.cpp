@@ -46,13 +46,7 @@ Result<ModelReading> model_of(const Settings& settings) {
     return input_error("--model", "no model given", "a name or a file",
                        "for example: plan --model 7b --gpus 64; `plan models` lists the names");
   }
-  const Result<ModelReading> reading = read_model(setting->value);
-  if (reading) return reading;
-  if (reading.error().kind == Error::Kind::environment) {
-    const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
-    if (!there) return there.error();
-  }
-  return at(*setting, reading.error());
+  return read_named_model(*setting);
 }
 
 /// "runs of nanotron need 18 % more than predicted, give or take 2 % (measured: ...)".
@@ -316,6 +310,16 @@ PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
 }
 
 }  // namespace
+
+Result<ModelReading> read_named_model(const Setting& named) {
+  Result<ModelReading> reading = read_model(named.value);
+  if (reading) return reading;
+  if (reading.error().kind == Error::Kind::environment) {
+    const Status there = check_exists(named.value, named.where, "a model file, or a name");
+    if (!there) return there.error();
+  }
+  return at(named, reading.error());
+}
 
 Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given) {
   const Result<PlanConstraints> constraints = search_constraints_of(settings);

@@ -7,6 +7,7 @@
 #include "cli/flags/hardware_flags.hpp"
 #include "cli/flags/settings.hpp"
 #include "cli/flags/values.hpp"
+#include "core/model/model_io.hpp"
 #include "core/plan/plan_file.hpp"
 #include "planner/space/request.hpp"
 #include "report/plan_files.hpp"
@@ -19,6 +20,9 @@ struct ResolvedRequest {
   Provenance provenance;
   std::optional<Seconds> time_limit{};  ///< after which the search is stopped
 };
+
+/// The model of a name or a file.
+[[nodiscard]] Result<ModelReading> read_named_model(const Setting& named);
 
 /// Errors name the setting and where it came from. Defaults fill in what was not set
 /// and are stated in request.assumptions. `model` takes the place of the one that the settings

@@ -19,7 +19,6 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr int kLongestDefaultSequence = 8192;
 constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
 constexpr double kDefaultBatchTokensOnCores = 8.0 * (1 << 10);  // seconds, not hours, a step
 
@@ -38,9 +37,7 @@ Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assump
     }
     return given;
   }
-  const int sequence = model.max_positions > 0
-                           ? std::min(model.max_positions, kLongestDefaultSequence)
-                           : kLongestDefaultSequence;
+  const int sequence = default_sequence(model);
   assumed.push_back(
       sequence == model.max_positions
           ? fmt::format("sequence of {} tokens, the model's context (--seq)", grouped(sequence))
@@ -303,6 +300,11 @@ Result<Adapters> adapters_of(const Setting& setting, const ModelSpec& model,
 }
 
 }  // namespace
+
+int default_sequence(const ModelSpec& model) {
+  constexpr int kLongest = 8192;
+  return model.max_positions > 0 ? std::min(model.max_positions, kLongest) : kLongest;
+}
 
 Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
                            const Framework& framework, const ClusterTopology& cluster,

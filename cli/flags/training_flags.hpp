@@ -18,6 +18,8 @@ namespace echelon::cli {
                                          const Framework& framework, const ClusterTopology& cluster,
                                          std::vector<std::string>& assumed);
 
+/// Tokens of a sequence where --seq is not given: the model's context, at most 8,192.
+[[nodiscard]] int default_sequence(const ModelSpec& model);
 /// Tokens of --seq: a whole number, or one of 1,024 or 1,048,576 tokens ("8k", "1M"), as lengths of
 /// contexts are named.
 [[nodiscard]] Result<int> parse_sequence(const Setting& setting);

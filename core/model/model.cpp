@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/expects.hpp"
+#include "core/model/parameter_groups.hpp"
 
 namespace echelon {
 
@@ -238,25 +239,7 @@ std::int64_t ModelSpec::head_parameters() const {
 }
 
 std::int64_t ModelSpec::parameters() const {
-  std::int64_t count = embedding_parameters() + head_parameters();
-  const LayerKind only = moe.experts > 0 ? LayerKind::moe : LayerKind::dense;
-  if (mlp_only_layers > 0) {
-    for (const TokenMixer mixer : kTokenMixers) {
-      const int with = layers_with(mixer);
-      if (with > 0) count += with * layer_parameters(only, mixer).total();
-    }
-    return count;
-  }
-  const int with_experts = moe_layers();
-  const std::int64_t attended = layer_parameters(LayerKind::dense).total();
-  count += (layers - with_experts) * attended;
-  if (with_experts > 0) count += with_experts * layer_parameters(LayerKind::moe).total();
-  for (const TokenMixer mixer : kTokenMixers) {
-    const int with = layers_with(mixer);
-    if (mixer == TokenMixer::attention || with == 0) continue;
-    count += with * (layer_parameters(LayerKind::dense, mixer).total() - attended);
-  }
-  return count;
+  return embedding_parameters() + head_parameters() + parameters_of_layers(*this).total();
 }
 
 std::int64_t ModelSpec::active_parameters() const {

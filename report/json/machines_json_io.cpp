@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/json/json_io.hpp"
+#include "core/model/parameter_groups.hpp"
 #include "core/plan/plan_json_io.hpp"
 #include "report/json/candidate_json_io.hpp"
 #include "report/machines.hpp"
@@ -99,6 +100,27 @@ std::string models_json(const std::vector<ListedModel>& models) {
                     {"source", spec.source}});
   }
   return dumped(Json{{"schema", 1}, {"models", std::move(list)}});
+}
+
+std::string model_json(const ModelReading& reading, int sequence) {
+  const ModelSpec& spec = reading.model;
+  Json groups = Json::array();
+  for (const ParameterGroup& group : parameter_groups(spec)) {
+    groups.push_back(
+        {{"group", group.name}, {"parameters", group.count}, {"active", group.active}});
+  }
+  const auto flops = [&](bool causal) {
+    return spec.flops_per_token(sequence, false, causal).in(kFlop);
+  };
+  return dumped(
+      Json{{"schema", 1},
+           {"model", Json::parse(model_to_json(spec))},
+           {"parameters", spec.parameters()},
+           {"active_parameters", spec.active_parameters()},
+           {"parameter_groups", std::move(groups)},
+           {"model_flops_per_token",
+            {{"sequence", sequence}, {"all_scores", flops(false)}, {"causal", flops(true)}}},
+           {"remarks", reading.remarks}});
 }
 
 }  // namespace echelon

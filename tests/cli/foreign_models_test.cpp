@@ -124,3 +124,43 @@ TEST_CASE("a plan file keeps the modules, and another framework leaves them out"
   CHECK(step(again("--framework torchtitan --zero 3")) > 0);
   CHECK(assumes(again("--framework torchtitan --zero 3"), "torchtitan trains without"));
 }
+
+TEST_CASE("plan models shows one model as it was read, from the catalog or from a file") {
+  const Sandbox sandbox;
+  const ProcessResult named = sandbox.plan("models deepseek-v3");
+  CHECK(named.exit_code == 0);
+  for (const char* part :
+       {"671 B parameters", "61: 58 with experts", "256, of which a token visits 8, 2,048 wide",
+        "128 heads of 128 + 64 rotary, values of 128", "routed experts", "653,908,770,816",
+        "latent of keys and values 512, of queries"}) {
+    INFO(named.out);
+    CHECK(named.out.find(part) != std::string::npos);
+  }
+  Json config = published("qwen2.5-7b-vl");
+  config["embedding_multiplicator"] = 3;
+  sandbox.write("config.json", config.dump());
+  const ProcessResult file = sandbox.plan("models config.json --json");
+  REQUIRE(file.exit_code == 0);
+  const Json shown = Json::parse(file.out);
+  CHECK(shown.at("parameters") == 7'615'616'512);
+  CHECK(shown.at("active_parameters") == shown.at("parameters"));
+  INFO(shown.at("remarks").dump(1));
+  CHECK(shown.at("remarks").dump().find("embedding_multiplicator") != std::string::npos);
+  CHECK(shown.at("remarks").dump().find("vision_config") != std::string::npos);
+  // 6 for each parameter in a product, 12 L h T for attention.
+  const double products = 6.0 * (7'615'616'512.0 - 152'064.0 * 3584);
+  const double scores = 12.0 * 28 * 3584 * 8192;
+  CHECK(shown.at("model_flops_per_token").at("all_scores").get<double>() ==
+        Approx(products + scores).epsilon(1e-3));
+  CHECK(shown.at("model_flops_per_token").at("causal").get<double>() ==
+        Approx(products + scores / 2).epsilon(1e-3));
+  // What it shows as the model is a model file.
+  sandbox.write("mine.json", shown.at("model").dump());
+  CHECK(Json::parse(sandbox.plan("models mine.json --json").out).at("parameters") ==
+        shown.at("parameters"));
+
+  const ProcessResult wrong = sandbox.plan("models qwen9-8b");
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.err.find("unknown model 'qwen9-8b'") != std::string::npos);
+  CHECK(sandbox.plan("models 7b 13b").exit_code == 2);
+}
