@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <optional>
-#include <queue>
 #include <vector>
 
 #include "core/model/attention.hpp"
 #include "costmodel/schedule/compute_order.hpp"
 #include "costmodel/schedule/gather_slots.hpp"
+#include "costmodel/schedule/saved_buffers.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
 
@@ -92,39 +91,33 @@ std::optional<PipelineShape> StageModel::followed_shape() const {
       .group = static_cast<int>(group)};
 }
 
-/// Buffers of saved activations, as many as chunks are in flight. A forward takes the first free
-/// one (costmodel/schedule/buffer_allocation.cpp), and each is as large as the largest chunk it
-/// serves.
-Bytes StageModel::saved_blocks(const Stage& stage) const {
+std::vector<Stage> StageModel::chunks_of(const Stage& stage) const {
+  std::vector<Stage> chunks;
+  chunks.reserve(static_cast<std::size_t>(plan_.vpp));
+  for (int chunk = 0; chunk < plan_.vpp; ++chunk) chunks.push_back(chunk_of(stage, chunk));
+  return chunks;
+}
+
+/// Buffers of saved activations, as many as chunks are in flight, each as large as the largest
+/// chunk that it serves.
+Bytes StageModel::saved_blocks(const Stage& stage, const std::vector<Stage>& chunks) const {
   const std::int64_t flying = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
                                                microbatches_, plan_.group_size());
   std::vector<Bytes> saved;
-  for (int c = 0; c < plan_.vpp; ++c) saved.push_back(saved_block(chunk_of(stage, c)));
+  saved.reserve(chunks.size());
+  for (const Stage& chunk : chunks) saved.push_back(saved_block(chunk));
   const Bytes largest = *std::ranges::max_element(saved);
   const bool equal = std::ranges::all_of(saved, [&](Bytes each) { return each == largest; });
-  const std::optional<PipelineShape> shape = followed_shape();
-  if (equal || !shape) return static_cast<double>(flying) * largest;
-  std::vector<Bytes> buffers;
-  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
-  const auto m = static_cast<std::size_t>(shape->microbatches);
-  std::vector<std::size_t> used(m * saved.size());
-  for (const ComputeStep& step : compute_order(*shape, stage.index)) {
-    const auto chunk = static_cast<std::size_t>(step.chunk);
-    std::size_t& buffer = used[chunk * m + static_cast<std::size_t>(step.microbatch)];
-    if (step.op != Op::forward) {
-      free.push(buffer);
-      continue;
-    }
-    if (free.empty()) {
-      free.push(buffers.size());
-      buffers.emplace_back();
-    }
-    buffer = free.top();
-    free.pop();
-    buffers[buffer] = std::max(buffers[buffer], saved[chunk]);
-  }
+  const std::optional<PipelineShape> shape = equal ? std::nullopt : followed_shape();
+  if (!shape) return static_cast<double>(flying) * largest;
   Bytes sum;
-  for (const Bytes each : buffers) sum += each;
+  for (const BuffersAlike& alike : saved_buffers(*shape, stage.index)) {
+    Bytes size;
+    for (const int chunk : alike.chunks) {
+      size = std::max(size, saved[static_cast<std::size_t>(chunk)]);
+    }
+    sum += alike.count * size;
+  }
   return sum;
 }
 
@@ -141,11 +134,11 @@ double StageModel::tied_parameters(const Stage& stage) const {
 ///   boundaries      boundary_buffers()
 ///   batch           as saved, and two that are loaded ahead
 ///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
-Bytes StageModel::schedule_buffers(const Stage& stage) const {
+Bytes StageModel::schedule_buffers(const Stage& stage, const std::vector<Stage>& chunks) const {
   const double m = static_cast<double>(microbatches_);
   const auto flying = static_cast<double>(chunks_in_flight(
       plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_, plan_.group_size()));
-  Bytes buffers = saved_blocks(stage);
+  Bytes buffers = saved_blocks(stage, chunks);
   buffers += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
              costs_.layer_input;
   if (first(stage) || last(stage)) {
@@ -187,10 +180,10 @@ Bytes StageModel::chunk_workspace(const Stage& chunk) const {
 
 /// The most of any chunk; normalised rows with their mean and deviation; a whole sequence, and its
 /// gathered copy; the gradient that runs from layer to layer.
-Bytes StageModel::instruction_workspace(const Stage& stage) const {
+Bytes StageModel::instruction_workspace(const Stage& stage,
+                                        const std::vector<Stage>& chunks) const {
   Bytes of_chunk;
-  for (int c = 0; c < plan_.vpp; ++c)
-    of_chunk = std::max(of_chunk, chunk_workspace(chunk_of(stage, c)));
+  for (const Stage& chunk : chunks) of_chunk = std::max(of_chunk, chunk_workspace(chunk));
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
   const double rows =
@@ -210,12 +203,12 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
 /// Parameters that each unit of ZeRO moves, chunk after chunk: of its layers and of the ends,
 /// without a tied embedding. Experts that no other rank has are neither gathered nor reduced.
 /// Source: runtime/model/parameters.cpp, unit_flat.
-std::vector<double> StageModel::moved_units(const Stage& stage, int units) const {
+std::vector<double> StageModel::moved_units(const Stage& stage, const std::vector<Stage>& chunks,
+                                            int units) const {
   const double tied = tied_parameters(stage);
   const double moe = costs_.moe.parameters + moved_experts();
   std::vector<double> moved;
-  for (int c = 0; c < plan_.vpp; ++c) {
-    const Stage chunk = chunk_of(stage, c);
+  for (const Stage& chunk : chunks) {
     const auto layer = [&](int unit) {  // where it begins
       const int in_model = chunk.begins.front() + unit * chunk.layers.total() / units;
       return std::min(in_model, cost_model_.model().layers);
@@ -289,14 +282,15 @@ StageModel::MovedUnits StageModel::units_alike(const Stage& stage, int units) co
 /// What ZeRO moves. A unit is a layer; the first and the last hold the ends too. ZeRO-2/3 make a
 /// unit's gradients in one of two blocks as large as the largest, the other being reduced; ZeRO-3
 /// gathers units into two.
-Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
+Bytes StageModel::zero_buffers(const Stage& stage, const std::vector<Stage>& chunks,
+                               int zero) const {
   if (zero < 2) return {};
   const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
   MovedUnits moved;
   if (stage.begins.empty()) {
     moved = units_alike(stage, units);
   } else {
-    const std::vector<double> each = moved_units(stage, units);
+    const std::vector<double> each = moved_units(stage, chunks, units);
     moved.largest = *std::ranges::max_element(each);
     if (zero == 3) moved.gathered = gathered_units(stage, each, units);
   }
@@ -316,6 +310,7 @@ Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
 /// Checked by: tests/runtime/predicted_memory_test.cpp (2 % of what is allocated).
 MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   MemoryBreakdown out;
+  const std::vector<Stage> chunks = chunks_of(stage);
   const Parameters p = parameters(stage);
   const int shards = plan_.shard_group;
   const int zero = shards * expert_shard_ > 1 ? plan_.zero : 0;
@@ -325,9 +320,9 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
   out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
   out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
-  out.activations = schedule_buffers(stage);
-  out.workspace = instruction_workspace(stage);
-  out.communication = zero_buffers(stage, zero) + nccl_;
+  out.activations = schedule_buffers(stage, chunks);
+  out.workspace = instruction_workspace(stage, chunks);
+  out.communication = zero_buffers(stage, chunks, zero) + nccl_;
   out.context = c_.context;
   return out;
 }

@@ -70,18 +70,20 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const int v = plan_.vpp;
   if (v == 1) return stage;
   const LayerCounts& all = stage.layers;
-  const auto size_of = [&](int c) { return layers_in_chunk(all.total(), v, last(stage), c); };
-  const int size = size_of(chunk);
+  const bool loss = last(stage);
+  const int size = layers_in_chunk(all.total(), v, loss, chunk);
   const bool own_first = cost_model_.framework().per_stage_recompute;
   int before = 0;
   if (own_first || (all.dense > 0 && all.moe > 0)) {  // else where a chunk begins changes nothing
-    if (chunk + 1 == v) before = all.total() - size;
-    for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
+    const int places = all.total() + (loss ? 1 : 0);  // the sum of layers_in_chunk() before it
+    before = chunk * (places / v) + std::max(0, chunk - (v - places % v));
   }
   std::vector<int> begins;
   if (!stage.begins.empty()) begins = {stage.begins[static_cast<std::size_t>(chunk)]};
   const auto moe_before = [&](int layers) {
-    if (begins.empty()) return all.total() > 0 ? layers * all.moe / all.total() : 0;
+    if (all.moe == 0) return 0;
+    if (all.dense == 0) return layers;
+    if (begins.empty()) return layers * all.moe / all.total();
     const int first = begins.front();
     return cost_model_.moe_before(std::min(first + layers - before, cost_model_.model().layers)) -
            cost_model_.moe_before(first);

@@ -127,10 +127,12 @@ class StageModel : public PipelineModel {
   [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;
   [[nodiscard]] std::optional<PipelineShape> followed_shape() const;
   [[nodiscard]] Bytes saved_block(const Stage& chunk) const;
-  [[nodiscard]] Bytes saved_blocks(const Stage& stage) const;
-  [[nodiscard]] Bytes schedule_buffers(const Stage& stage) const;
+  [[nodiscard]] std::vector<Stage> chunks_of(const Stage& stage) const;
+  [[nodiscard]] Bytes saved_blocks(const Stage& stage, const std::vector<Stage>& chunks) const;
+  [[nodiscard]] Bytes schedule_buffers(const Stage& stage, const std::vector<Stage>& chunks) const;
   [[nodiscard]] Bytes chunk_workspace(const Stage& chunk) const;
-  [[nodiscard]] Bytes instruction_workspace(const Stage& stage) const;
+  [[nodiscard]] Bytes instruction_workspace(const Stage& stage,
+                                            const std::vector<Stage>& chunks) const;
   /// Of one stage, in parameters: the largest unit of ZeRO, and all buffers of gathered ones.
   struct MovedUnits {
     double largest = 0;
@@ -139,11 +141,13 @@ class StageModel : public PipelineModel {
   [[nodiscard]] double moved_experts() const {
     return plan_.ep == 1 || expert_shard_ > 1 ? costs_.moe.experts : 0;
   }
-  [[nodiscard]] std::vector<double> moved_units(const Stage& stage, int units) const;
+  [[nodiscard]] std::vector<double> moved_units(const Stage& stage,
+                                                const std::vector<Stage>& chunks, int units) const;
   [[nodiscard]] double gathered_units(const Stage& stage, const std::vector<double>& moved,
                                       int units) const;
   [[nodiscard]] MovedUnits units_alike(const Stage& stage, int units) const;
-  [[nodiscard]] Bytes zero_buffers(const Stage& stage, int zero) const;
+  [[nodiscard]] Bytes zero_buffers(const Stage& stage, const std::vector<Stage>& chunks,
+                                   int zero) const;
   [[nodiscard]] double tied_parameters(const Stage& stage) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, double parameters, const GroupLinks& shard,
                                const GroupLinks& replicas) const;
