@@ -110,3 +110,16 @@ TEST_CASE("the error for an unknown model name suggests the nearest") {
   CHECK_FALSE(mentions(complaint_of("completely-unknown-thing"), "did you mean"));
   CHECK_FALSE(load_model("").ok());
 }
+
+TEST_CASE("Kimi K2 and K2.5 differ in their context alone") {
+  const ModelSpec old = load_model("moonshotai/Kimi-K2-Base").value();
+  ModelSpec later = load_model("moonshotai/Kimi-K2.5").value();
+  CHECK(old.max_positions == 131072);
+  CHECK(later.max_positions == 262144);
+  CHECK(later.constants->rope.factor == 2 * old.constants->rope.factor);
+  later.constants = old.constants;
+  later.max_positions = old.max_positions;
+  later.name = old.name;
+  later.source = old.source;
+  CHECK(later == old);
+}

@@ -88,6 +88,7 @@ constexpr Published kPublished[] = {
     {"deepseek-v3",
      671'026'419'200},  // with e_score_correction_bias, without multi-token prediction
     {"kimi-k2", 1'026'408'232'448},
+    {"kimi-k2.5", 1'026'408'232'448},
     {"gpt-oss-20b", 20'914'757'184},
     {"gpt-oss-120b", 116'829'156'672},
     {"olmoe-7b", 6'919'161'856},
