@@ -78,7 +78,7 @@ TEST_CASE("the Hub's names of tuned models are those of the models with their sh
       {"Llama-3.3-70B-Instruct", "llama3.1-70b"},
       {"DeepSeek-V3-0324", "deepseek-v3"},
       {"google/gemma-3-27b-it", "gemma3-27b"},
-      {"moonshotai/Kimi-K2-Thinking", "kimi-k2"},
+      {"moonshotai/Kimi-K2-Thinking", "kimi-k2.5"},
       {"gpt-oss-20b", "gpt-oss-20b"}};
   for (const auto& [given, name] : expected) {
     INFO(given);
