@@ -68,8 +68,11 @@ std::string stem_of(std::string_view name) {
   return stem;
 }
 
-/// By its name or an alias; else by their stems, and where no organisation is given without that of
-/// an alias.
+/// An organisation that publishes others' models under their names, with their shapes.
+constexpr std::string_view kMirror = "unsloth/";
+
+/// By its name or an alias; else by their stems, and where no organisation, or a mirror, is given
+/// without that of an alias.
 const ModelSpec* find_in_catalog(std::string_view name) {
   const auto first_with = [](const auto& is_name) -> const ModelSpec* {
     const auto found = std::ranges::find_if(catalog(), [&](const ModelFile& file) {
@@ -80,7 +83,8 @@ const ModelSpec* find_in_catalog(std::string_view name) {
   const std::string wanted = lower_case(name);
   if (const ModelSpec* known = first_with([&](const std::string& each) { return each == wanted; }))
     return known;
-  const std::string stem = stem_of(name);
+  const bool mirrored = wanted.starts_with(kMirror);
+  const std::string stem = stem_of(mirrored ? wanted.substr(kMirror.size()) : wanted);
   return first_with([&](const std::string& each) {
     const std::string known = stem_of(each);
     return known == stem || known.substr(known.find('/') + 1) == stem;

@@ -79,12 +79,18 @@ TEST_CASE("the Hub's names of tuned models are those of the models with their sh
       {"DeepSeek-V3-0324", "deepseek-v3"},
       {"google/gemma-3-27b-it", "gemma3-27b"},
       {"moonshotai/Kimi-K2-Thinking", "kimi-k2.5"},
+      {"unsloth/Llama-3.2-3B-Instruct", "llama3.2-3b"},
+      {"unsloth/Qwen3-8B", "qwen3-8b"},
+      {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama3.1-70b"},
+      {"Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
+      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},
       {"gpt-oss-20b", "gpt-oss-20b"}};
   for (const auto& [given, name] : expected) {
     INFO(given);
     CHECK(load_model(given).value().name == name);
   }
-  for (const char* other : {"someone/llama2-7b", "Qwen/Qwen3-8", "-instruct", "qwen", "x/-2507"}) {
+  for (const char* other :
+       {"someone/llama2-7b", "unsloth/", "Qwen/Qwen3-8", "-instruct", "qwen", "x/-2507"}) {
     INFO(other);
     CHECK(mentions(complaint_of(other), "unknown model"));
     CHECK(mentions(complaint_of(other), "config.json is enough"));
