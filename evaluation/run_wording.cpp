@@ -167,7 +167,8 @@ Dispatcher dispatcher_of(const MeasuredRun& row) {
 
 std::optional<AttentionKernels> attention_kernels_of(const MeasuredRun& row) {
   if (states(row.notes, {"flash attention 1"})) return AttentionKernels::flash_1;
-  if (states(row.notes, {"flash attention 3"})) return AttentionKernels::newest;
+  if (states(row.notes, {"flash attention 3", "flash attention 4"}))
+    return AttentionKernels::newest;
   if (states(row.notes, {"flash attention 2", "flash attn 2", "flash attn fa2"})) {
     return AttentionKernels::flash_2;
   }

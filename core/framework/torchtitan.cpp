@@ -52,6 +52,16 @@ constexpr std::array kTorchtitanDefaults = {
                       .zero = 3},
     FrameworkDefaults{
         .software = "ddp", .same_code = false, .why = "plain PyTorch with torch.compile"},
+    FrameworkDefaults{.software = "hf-trainer",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 around HuggingFace models",
+                      .zero = 3},
+    FrameworkDefaults{.software = "halo",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 with kernels of its own for experts",
+                      .zero = 3},
+    FrameworkDefaults{
+        .software = "litgpt", .same_code = false, .why = "PyTorch FSDP2 around LitGPT", .zero = 3},
     FrameworkDefaults{
         .software = "",
         .evident = Evident::splits_data,

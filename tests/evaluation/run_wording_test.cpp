@@ -70,6 +70,7 @@ TEST_CASE("attention kernels are those that a row's notes name") {
   CHECK(kernels("80GB, CUDA 11.8, flash-attn 2; s/iter") == AttentionKernels::flash_2);
   CHECK(kernels("liger kernel, flash_attn fa2, pure_bf16") == AttentionKernels::flash_2);
   CHECK(kernels("flash attention 3; fake data of full length") == AttentionKernels::newest);
+  CHECK(kernels("flash attention 4; synthetic data") == AttentionKernels::newest);
   CHECK_FALSE(kernels("without flash attention 3"));
 }
 
