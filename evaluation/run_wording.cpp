@@ -124,6 +124,10 @@ std::optional<double> reduced_bytes(const MeasuredRun& row) {
   return {};
 }
 
+bool keeps_bf16_alone(const MeasuredRun& row) {
+  return states(row.precision_detail, {"pure bf16"}) || states(row.notes, {"pure bf16"});
+}
+
 bool overlaps_experts(const MeasuredRun& row) {
   return std::ranges::any_of(std::array{&row.overlap_detail, &row.framework_detail, &row.notes},
                              [](const auto* text) {

@@ -84,6 +84,10 @@ TEST_CASE(
         Approx(18 * padded_parameters(megatron)).epsilon(1e-9));
   CHECK(states(megatron.cost_model().price(plan(megatron, 1, 1, 1)).memory.stages[0]) ==
         Approx((6 + 12.0 / 8) * padded_parameters(megatron)).epsilon(1e-9));
+  // FSDP that does not reshard keeps the shards, which are the master, and whole weights.
+  const Setup pure = setup("7b", "dgx-h100", 8, "bf16:pure", "torchtitan");
+  CHECK(states(pure.cost_model().price(plan(pure, 1, 1, 2)).memory.stages[0]) ==
+        Approx((2 + 8.0 / 8) * padded_parameters(pure)).epsilon(1e-9));
   const Setup nanotron = setup("7b", "dgx-h100", 8, "bf16:nanotron", "nanotron");
   const MemoryBreakdown zero0 =
       nanotron.cost_model().price(plan(nanotron, 1, 1, 0)).memory.stages[0];

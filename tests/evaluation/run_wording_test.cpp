@@ -40,6 +40,17 @@ TEST_CASE("the format of the reduction is the one next to the word") {
   }
 }
 
+TEST_CASE("what keeps every state in bf16 is said in the details of the precision or the notes") {
+  MeasuredRun row;
+  CHECK_FALSE(keeps_bf16_alone(row));
+  row.notes = "liger kernel, flash_attn fa2, pure_bf16";
+  CHECK(keeps_bf16_alone(row));
+  row.notes = "FSDP1 MixedPrecision bf16 (PURE); not pure bf16";
+  CHECK_FALSE(keeps_bf16_alone(row));
+  row.precision_detail = "pure bf16: weights, gradients and moments; fp8 tensorwise";
+  CHECK(keeps_bf16_alone(row));
+}
+
 TEST_CASE("overlapped expert communication is recognized in the words of its documents") {
   MeasuredRun row;
   for (const char* said :
