@@ -100,6 +100,15 @@ TEST_CASE("FSDP shards 16 bytes per parameter over the group") {
         Approx(16.0 / 8 * padded_parameters(s)).epsilon(1e-9));
 }
 
+TEST_CASE("an update reads weights that have no master, and writes them once") {
+  Setup s = setup("7b", "dgx-h100", 1, "bf16:pure", "torchtitan");
+  const auto update = [&] { return s.cost_model().price(plan(s, 1, 1, 0)).time.parts.optimizer; };
+  // Gradients cleared and read twice, 6; moments 8; weights 2 + 2, or a master 2 + 2 and weights 2.
+  const Seconds alone = update();
+  s.job.precision.master = 2;
+  CHECK(alone / update() == Approx(18.0 / 20).epsilon(1e-3));
+}
+
 TEST_CASE("eight-bit and bf16 optimizer states are smaller than fp32 ones") {
   const auto optimizer = [](const char* recipe) {
     const Setup s = setup("7b", "dgx-h100", 8, recipe);
