@@ -160,10 +160,6 @@ TEST_CASE("a framework is granted the features its run used") {
   run.zero = 2;
   CHECK(mapped(run).plan.zero == 2);
   CHECK(mapped(run).framework.zero_allowed[2]);
-  // Adapters of a trainer that our runtime stands for.
-  MeasuredRun adapters = row("llmq-0041");
-  adapters.task = "lora 16:linear_qkv,linear_proj";
-  CHECK(mapped(adapters).job.adapters.has_value());
 }
 
 TEST_CASE("an A100 of 40 GB is recognized by its memory") {
