@@ -111,6 +111,7 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
   std::string name = fp32_weights ? "bf16:fsdp-fp32-shards" : software.framework->default_precision;
   if (!defaults.precision.empty()) name = defaults.precision;
   if (row.precision == "fp32") name = "fp32";
+  if (keeps_bf16_alone(row)) name = "bf16:pure";
   Result<PrecisionRecipe> found = find_precision(name);
   if (!found) return found.error();
   PrecisionRecipe recipe = *found;

@@ -124,6 +124,10 @@ std::optional<double> reduced_bytes(const MeasuredRun& row) {
   return {};
 }
 
+bool keeps_bf16_alone(const MeasuredRun& row) {
+  return states(row.precision_detail, {"pure bf16"}) || states(row.notes, {"pure bf16"});
+}
+
 bool overlaps_experts(const MeasuredRun& row) {
   return std::ranges::any_of(std::array{&row.overlap_detail, &row.framework_detail, &row.notes},
                              [](const auto* text) {
@@ -167,7 +171,8 @@ Dispatcher dispatcher_of(const MeasuredRun& row) {
 
 std::optional<AttentionKernels> attention_kernels_of(const MeasuredRun& row) {
   if (states(row.notes, {"flash attention 1"})) return AttentionKernels::flash_1;
-  if (states(row.notes, {"flash attention 3"})) return AttentionKernels::newest;
+  if (states(row.notes, {"flash attention 3", "flash attention 4"}))
+    return AttentionKernels::newest;
   if (states(row.notes, {"flash attention 2", "flash attn 2", "flash attn fa2"})) {
     return AttentionKernels::flash_2;
   }

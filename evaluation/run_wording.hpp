@@ -37,6 +37,9 @@ namespace echelon {
 /// "grad_reduce_in_fp32=False", FSDP1's mixed_precision=PURE).
 [[nodiscard]] std::optional<double> reduced_bytes(const MeasuredRun& row);
 
+/// Whether the row says that weights, gradients and moments are all kept in bf16 ("pure bf16").
+[[nodiscard]] bool keeps_bf16_alone(const MeasuredRun& row);
+
 /// Whether the exchange of tokens between experts overlaps the compute of another microbatch:
 /// Megatron-Core's --overlap-moe-expert-parallel-comm (its "combined 1F1B"), without which
 /// --delay-wgrad-compute is refused, and whatever else is called so.

@@ -16,6 +16,10 @@ constexpr std::array kOwnDefaults = {
                       .same_code = false,
                       .why = "a C++ trainer, like our runtime",
                       .zero = 1},
+    FrameworkDefaults{.software = "surogate",
+                      .same_code = false,
+                      .why = "a C++ trainer from llmq, like our runtime",
+                      .zero = 1},
     FrameworkDefaults{
         .software = "llm.c", .same_code = false, .why = "a C trainer, like our runtime", .zero = 1},
 };

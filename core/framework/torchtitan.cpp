@@ -52,6 +52,20 @@ constexpr std::array kTorchtitanDefaults = {
                       .zero = 3},
     FrameworkDefaults{
         .software = "ddp", .same_code = false, .why = "plain PyTorch with torch.compile"},
+    FrameworkDefaults{.software = "hf-trainer",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 around HuggingFace models",
+                      .zero = 3},
+    // bf16 logits and their fp32 copy, in which Liger's cross entropy writes the gradient: halo
+    // 16bb5e52, src/kernels/liger/cross_entropy.py; transformers, loss/loss_utils.py,
+    // logits.float().
+    FrameworkDefaults{.software = "halo",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 with kernels of its own for experts",
+                      .zero = 3,
+                      .logits_bytes = 6},
+    FrameworkDefaults{
+        .software = "litgpt", .same_code = false, .why = "PyTorch FSDP2 around LitGPT", .zero = 3},
     FrameworkDefaults{
         .software = "",
         .evident = Evident::splits_data,

@@ -181,6 +181,20 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 2,
        .reduced_gradient = 4,
        .muon = true},
+      {.name = "bf16:pure",
+       .source = "model and AdamW in bf16 without master weights: FSDP2 without a reduce_dtype "
+                 "shards, gathers and reduces in the format of the weights (PyTorch, "
+                 "torch/distributed/fsdp/_fully_shard/_fsdp_param.py, init_dtype_attrs), and "
+                 "AdamW's moments are made like them (torch/optim/adam.py, zeros_like); LLaMA-"
+                 "Factory's pure_bf16, torchtune's dtype bf16",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 0,
+       .moments = 4,
+       .gathered_weight = 2,
+       .reduced_gradient = 2},
       {.name = "bf16:textbook",
        .source = "the smallest count in lecture notes: bf16 weights and gradients, fp32 moments, "
                  "no master copy (2 + 2 + 8)",

@@ -269,8 +269,10 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
     return Bytes{of_trained * recipe_.weight + of_frozen * cost_model_.job().frozen_weight()};
   };
   out.weights = weights(3);
-  // FSDP that does not reshard: wide shards, which are the master, next to narrow whole weights.
-  if (plan_.zero == 2 && recipe_.gathered_weight < recipe_.weight) {
+  // FSDP that does not reshard: shards, which are the master, next to whole gathered weights.
+  // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _sharded_param_data and
+  // _unsharded_param.
+  if (plan_.zero == 2 && recipe_.master <= 0) {
     out.weights = weights(2) + Bytes{p.all() * recipe_.gathered_weight};
   }
   if (plan_.zero < 3) {

@@ -14,10 +14,12 @@ void drop_attention_core(OperatorList& list) {
 
 /// Selective recomputation per operator: a layer saves its input, the output of attention and the
 /// results of every second matrix product, in the order q, k, v, output, gate, up, down: q, v, gate
-/// and down. Everything else is recomputed.
+/// and down. The experts' exchanges are saved, their grouped products, which are no aten.mm, are
+/// not. Everything else is recomputed.
 /// Source: pytorch/torchtitan@01c79fd, torchtitan/models/llama3/parallelize_llama.py, option "op":
 /// its list of saved operators and its count of products, in the order in which model.py calls
-/// them.
+/// them; of experts v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:33, and
+/// torchtitan/models/moe/moe.py:123, torch._grouped_mm.
 void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
   for (Operator& op : list.edit()) {
     const double result = s.e * op.groups * op.m * op.n;
@@ -33,6 +35,11 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
     } else if (op.name == "qkv") {
       op.kept = Bytes{s.e * s.T * (s.q + s.v)};
       op.repeated = s.kv / (s.q + s.kv + s.v);
+    } else if (op.kind == OperatorKind::collective && op.axis == Axis::ep) {
+      op.kept = op.payload;
+      op.repeated = 0.0;
+    } else if (op.name == "expert_up" || op.name == "expert_down") {
+      continue;  // repeated in full
     } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_up")) {
       op.repeated = model.gated_mlp ? 0.5 : 0.0;
       op.kept = Bytes{(1 - op.repeated) * result};

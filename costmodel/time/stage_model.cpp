@@ -354,6 +354,7 @@ StageTimes StageModel::times(const Stage& stage) const {
 /// Passes over memory: clear the gradients; read them for the norm; read gradient, master and
 /// moments, write master and moments and the low-precision weights. Sharded passes touch 1/shard.
 ///   bytes = P·g + P/s·(2g + 2·master + 2·moments + weight)
+/// Weights without a master are read as well.
 /// Offloaded states stay in host memory: gradients go down and weights come up over PCIe, and the
 /// update runs at the host's memory bandwidth, shared by the GPUs of a node.
 /// Source: SimuMax (explicit passes); Megatron-Core DistributedOptimizer and its CPU offload. Plus
@@ -362,7 +363,8 @@ Seconds StageModel::optimizer(const Stage& stage) const {
   const Parameters p = trained(stage);
   const double shard = owned(p, 1);
   const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
-  const double states = 2 * recipe_.master + 2 * recipe_.moments;
+  const double read = recipe_.master > 0 ? recipe_.master : recipe_.weight;
+  const double states = read + recipe_.master + 2 * recipe_.moments;
   const Bytes cleared{(plan_.zero >= 2 ? shard : p.replicated + p.experts) * gradient};
   const Bytes update{shard * (2 * gradient + states + recipe_.weight)};
   const double away = plan_.offload_optimizer;

@@ -76,24 +76,33 @@ TEST_CASE(
 
 TEST_CASE(
     "the textbook recipe holds 12 bytes per parameter, Megatron's 18 and 6 + 12/d, nanotron's 20") {
-  const Setup textbook = setup("7b", "dgx-h100", 8, "bf16:textbook");
-  CHECK(states(textbook.cost_model().price(plan(textbook, 1, 1, 0)).memory.stages[0]) ==
-        Approx(12 * padded_parameters(textbook)).epsilon(1e-9));
+  const auto per_parameter = [](const Setup& s, int zero) {
+    return states(s.cost_model().price(plan(s, 1, 1, zero)).memory.stages[0]) /
+           padded_parameters(s);
+  };
+  const auto exactly = [](double bytes) { return Approx(bytes).epsilon(1e-9); };
+  CHECK(per_parameter(setup("7b", "dgx-h100", 8, "bf16:textbook"), 0) == exactly(12));
   const Setup megatron = setup("7b", "dgx-h100", 8);
-  CHECK(states(megatron.cost_model().price(plan(megatron, 1, 1, 0)).memory.stages[0]) ==
-        Approx(18 * padded_parameters(megatron)).epsilon(1e-9));
-  CHECK(states(megatron.cost_model().price(plan(megatron, 1, 1, 1)).memory.stages[0]) ==
-        Approx((6 + 12.0 / 8) * padded_parameters(megatron)).epsilon(1e-9));
-  const Setup nanotron = setup("7b", "dgx-h100", 8, "bf16:nanotron", "nanotron");
-  const MemoryBreakdown zero0 =
-      nanotron.cost_model().price(plan(nanotron, 1, 1, 0)).memory.stages[0];
-  CHECK(states(zero0) == Approx(20 * padded_parameters(nanotron)).epsilon(1e-9));
+  CHECK(per_parameter(megatron, 0) == exactly(18));
+  CHECK(per_parameter(megatron, 1) == exactly(6 + 12.0 / 8));
+  // FSDP that does not reshard keeps the shards, which are the master, and whole weights.
+  CHECK(per_parameter(setup("7b", "dgx-h100", 8, "bf16:pure", "torchtitan"), 2) ==
+        exactly(2 + 8.0 / 8));
+  CHECK(per_parameter(setup("7b", "dgx-h100", 8, "bf16:nanotron", "nanotron"), 0) == exactly(20));
 }
 
 TEST_CASE("FSDP shards 16 bytes per parameter over the group") {
   const Setup s = setup("7b", "dgx-h100", 8, "bf16:fsdp-fp32-shards", "torchtitan");
   CHECK(states(s.cost_model().price(plan(s, 1, 1, 3)).memory.stages[0]) ==
         Approx(16.0 / 8 * padded_parameters(s)).epsilon(1e-9));
+}
+
+TEST_CASE("an update reads weights that have no master: 18 bytes instead of 20 with one") {
+  Setup s = setup("7b", "dgx-h100", 1, "bf16:pure", "torchtitan");
+  const auto update = [&] { return s.cost_model().price(plan(s, 1, 1, 0)).time.parts.optimizer; };
+  const Seconds alone = update();  // gradients 6, moments 8, weights 2 + 2
+  s.job.precision.master = 2;
+  CHECK(alone / update() == Approx(18.0 / 20).epsilon(1e-3));
 }
 
 TEST_CASE("eight-bit and bf16 optimizer states are smaller than fp32 ones") {

@@ -34,6 +34,14 @@ TEST_CASE("an unknown software gets the defaults of the one it resembles") {
   CHECK_FALSE(software_of(run).defaults->same_code);
 }
 
+TEST_CASE(
+    "a run of adapters is priced whatever the framework that stands for its software trains") {
+  MeasuredRun run = run_in_table("llmq-0041");
+  CHECK(software_of(run).framework->trains_adapters.empty());
+  run.task = "lora 16:linear_qkv,linear_proj";
+  CHECK(mapped(run).job.adapters.has_value());
+}
+
 TEST_CASE("all rows of an unknown software have one stand-in") {
   const std::string header =
       "row_id,framework,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,pp,dp,zero,"

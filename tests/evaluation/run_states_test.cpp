@@ -54,6 +54,19 @@ TEST_CASE("recipes tuned for speed keep and reduce gradients in 16 bits, plain M
   }
 }
 
+TEST_CASE("software that keeps every state in bf16 has 8 bytes per parameter, also beside fp8") {
+  for (const char* precision : {"bf16", "fp8"}) {
+    CAPTURE(precision);
+    const PrecisionRecipe pure = states_of({.framework = "litgpt",
+                                            .precision = precision,
+                                            .precision_detail = "pure bf16: weights and moments"});
+    CHECK(pure.weight + pure.main_gradient + pure.master + pure.moments == 8);
+    CHECK(pure.reduced_gradient == 2);
+    CHECK(name_of(pure.compute) == precision);
+  }
+  CHECK(states_of({.framework = "litgpt"}).moments == 8);
+}
+
 TEST_CASE("tuned recipes of models with latent attention keep 16-bit moments") {
   CHECK(states_of({.locator = kBridge, .model = "deepseek-v3"}).moments == 4);
   CHECK(states_of({.locator = kBridge}).moments == 8);

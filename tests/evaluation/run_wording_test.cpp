@@ -40,6 +40,17 @@ TEST_CASE("the format of the reduction is the one next to the word") {
   }
 }
 
+TEST_CASE("what keeps every state in bf16 is said in the details of the precision or the notes") {
+  MeasuredRun row;
+  CHECK_FALSE(keeps_bf16_alone(row));
+  row.notes = "liger kernel, flash_attn fa2, pure_bf16";
+  CHECK(keeps_bf16_alone(row));
+  row.notes = "FSDP1 MixedPrecision bf16 (PURE); not pure bf16";
+  CHECK_FALSE(keeps_bf16_alone(row));
+  row.precision_detail = "pure bf16: weights, gradients and moments; fp8 tensorwise";
+  CHECK(keeps_bf16_alone(row));
+}
+
 TEST_CASE("overlapped expert communication is recognized in the words of its documents") {
   MeasuredRun row;
   for (const char* said :
@@ -70,6 +81,7 @@ TEST_CASE("attention kernels are those that a row's notes name") {
   CHECK(kernels("80GB, CUDA 11.8, flash-attn 2; s/iter") == AttentionKernels::flash_2);
   CHECK(kernels("liger kernel, flash_attn fa2, pure_bf16") == AttentionKernels::flash_2);
   CHECK(kernels("flash attention 3; fake data of full length") == AttentionKernels::newest);
+  CHECK(kernels("flash attention 4; synthetic data") == AttentionKernels::newest);
   CHECK_FALSE(kernels("without flash attention 3"));
 }
 

@@ -19,6 +19,7 @@ double bytes_per_parameter(const char* name) {
 
 TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("bf16:textbook") == 12);          // 2 + 2 + 8
+  CHECK(bytes_per_parameter("bf16:pure") == 8);               // 2 + 2 + 4
   CHECK(bytes_per_parameter("bf16:adam-fp32-master") == 18);  // Megatron: 6 + 12
   CHECK(bytes_per_parameter("bf16:deepspeed-zero") == 16);    // ZeRO: 2 + 2 + 12
   CHECK(bytes_per_parameter("bf16:fsdp-fp32-shards") == 16);  // fp32 weight, gradient, moments

@@ -235,6 +235,27 @@ TEST_CASE("per-operator recomputation keeps the input, attention and every secon
   CHECK(list.saved(Recompute::selective) < 0.5 * list.saved(Recompute::none));
 }
 
+TEST_CASE("per-operator recomputation repeats the experts' grouped products, not their exchanges") {
+  ModelSpec m = llama();
+  m.moe = {.experts = 8, .experts_per_token = 2, .expert_ffn_hidden = 4096};
+  TrainingJob job;
+  job.sequence = 8192;
+  const Framework titan = *find_framework("torchtitan");
+  // Input, q and attention's result: h each; v; fp32 log-sum-exp per head.
+  const double attention = 2 * (3 * 8192.0 + 8 * 128) + 4 * 64;
+  const OperatorList whole = layer_operators(m, job, titan, LayerSharding{}, LayerKind::moe);
+  CHECK(whole.saved(Recompute::selective).in(kByte) == Approx(8192 * attention));
+  // Two rows per token, each way.
+  const OperatorList split = layer_operators(m, job, titan, LayerSharding{.ep = 8}, LayerKind::moe);
+  CHECK(split.saved(Recompute::selective).in(kByte) ==
+        Approx(8192 * (attention + 2 * 2 * 2 * 8192.0)));
+  for (const Operator& op : split.view()) {
+    CAPTURE(op.name);
+    if (op.name == "dispatch" || op.name == "combine") CHECK(op.repeated == 0);
+    if (op.name == "expert_up" || op.name == "expert_down") CHECK(op.repeated == 1);
+  }
+}
+
 TEST_CASE("fp8 inputs are saved in one byte if the framework saves its quantized operands") {
   const ModelSpec m = llama();
   TrainingJob job;

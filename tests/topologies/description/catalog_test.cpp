@@ -203,6 +203,11 @@ TEST_CASE("GeForce cards have half the rate in 16 bit with accumulation in fp32"
   CHECK(per_sm_and_clock("rtx-6000-ada") == Approx(1024).epsilon(0.01));
   CHECK(per_sm_and_clock("rtx-pro-6000") == Approx(1024).epsilon(0.01));
   CHECK(per_sm_and_clock("rtx-a6000") == Approx(1024).epsilon(0.01));
+  // A peak is not below what cuBLASLt's products reach: 254 TFLOP/s of an RTX 5090. In fp8 cards of
+  // Ada have half the rate too, and reach 354 (RTX 4090), those of Blackwell 774 (RTX 5090).
+  CHECK(load_gpu("rtx-5090", "test")->spec.peak(Dtype::bf16) > 253_TFLOPS);
+  CHECK(load_gpu("rtx-4090", "test")->spec.peak(Dtype::fp8) < 360_TFLOPS);
+  CHECK(load_gpu("rtx-5090", "test")->spec.peak(Dtype::fp8) > 774_TFLOPS);
 }
 
 TEST_CASE("16-bit peaks are those of the architecture, its SMs and its clock") {
