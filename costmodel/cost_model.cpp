@@ -8,10 +8,13 @@ namespace {
 
 /// With adapters: frozen weights are multiplied forward and for their input's gradient, adapters
 /// for their own as well.
-Flops model_flops_per_token(const ModelSpec& model, const TrainingJob& job) {
+Flops model_flops_per_token(const ModelSpec& model, const TrainingJob& job,
+                            const Framework& framework) {
   const Flops model_flops = model.flops_per_token(job.document_span(), job.adapters.has_value());
   if (!job.adapters) return model_flops;
-  return model_flops + Flops{6 * static_cast<double>(adapter_parameters(model, *job.adapters))};
+  const std::int64_t adapters =
+      adapter_parameters(model, *job.adapters, framework.adapts_each_module);
+  return model_flops + Flops{6 * static_cast<double>(adapters)};
 }
 
 }  // namespace
@@ -24,7 +27,7 @@ CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const Clust
       framework_(framework),
       calibration_(calibration),
       peak_(cluster.gpu().peak(job.precision.compute)),
-      flops_per_token_(model_flops_per_token(model, job)) {
+      flops_per_token_(model_flops_per_token(model, job, framework)) {
   EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");
   moe_before_.assign(static_cast<std::size_t>(model.layers) + 1, 0);
   for (int layer = 0; layer < model.layers; ++layer) {

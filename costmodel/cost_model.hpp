@@ -182,6 +182,7 @@ struct LayerCosts {
   double parameters = 0;    ///< without routed experts
   double experts = 0;       ///< routed experts
   double adapters = 0;      ///< of `parameters`, those of adapters: then no others are trained
+  double quantized = 0;     ///< of `parameters`, those in 4 bits (QuantizedWeights)
   double launches = 1;      ///< the host's, in those of a layer with a mixer and an MLP
   double with_experts = 0;  ///< share of the layers that have experts
 };

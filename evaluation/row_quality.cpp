@@ -121,8 +121,8 @@ bool has_odd_heads(const MeasuredRun& row) {
 
 /// Columns that determine whether a job fits: all except microbatches beyond those in flight.
 std::string memory_key(const MeasuredRun& row) {
-  std::string key = fmt::format("{}|{}|{}|{}|{}", row.framework, row.model, row.gpu, row.recompute,
-                                row.precision);
+  std::string key = fmt::format("{}|{}|{}|{}|{}|{}", row.framework, row.task, row.model, row.gpu,
+                                row.recompute, row.precision);
   for (const WholeCell& cell : {row.layers, row.gpus, row.tp, row.cp, row.ep, row.pp, row.vpp,
                                 row.dp, row.microbatch, row.zero, row.seq}) {
     key += cell ? fmt::format("|{}", *cell) : "|?";

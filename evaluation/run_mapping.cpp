@@ -29,7 +29,8 @@ constexpr std::int64_t kMostGpus = 10'000'000;
 /// The automatic zero-bubble schedule that keeps to 1F1B's memory, as ZB-H1 does by hand.
 constexpr std::string_view kSameMemoryZeroBubble = "zb-1p";
 
-/// What a row's task begins with, before their rank and targets: "lora 16:linear_qkv".
+/// What a row's task begins with, before their rank and targets, and how frozen weights are kept:
+/// "lora 16:linear_qkv nf4".
 constexpr std::string_view kAdapters = "lora";
 
 using Skip = std::optional<std::string>;  ///< a reason not to predict the row
@@ -406,9 +407,17 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   }
   if (row.task.starts_with(kAdapters)) {
     const std::string_view stated = std::string_view(row.task).substr(kAdapters.size() + 1);
-    const Result<Adapters> adapters = parse_adapters(stated, "task", usual_targets(shapes));
+    const std::size_t blank = stated.find(' ');
+    const Result<Adapters> adapters =
+        parse_adapters(stated.substr(0, blank), "task", usual_targets(shapes));
     if (!adapters) return SkippedRun{adapters.error().message()};
     job.adapters = *adapters;
+    if (blank != std::string_view::npos) {
+      const Result<QuantizedWeights> kept =
+          parse_quantized_weights(stated.substr(blank + 1), "task");
+      if (!kept) return SkippedRun{kept.error().message()};
+      job.quantized_weights = *kept;
+    }
     // Copies of frozen weights depend on it, and no other part of a price.
     if (job.precision.compute == Dtype::fp8) job.precision.scaling = scaling_of(row);
   }

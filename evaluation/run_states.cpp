@@ -42,6 +42,11 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
     recipe.main_gradient = recipe.reduced_gradient = 2;
     inferred.emplace_back("gradients kept and reduced in bf16");
   }
+  if (says(row.precision_detail, "pure bf16")) {  // one copy of the weights, which Adam updates
+    recipe.weight = recipe.main_gradient = recipe.reduced_gradient = 2;
+    recipe.gradient = recipe.master = 0;
+    recipe.moments = 2 * 2;
+  }
   if (tuned && model.latent()) {
     recipe.moments = 4;
     inferred.emplace_back("moments of 16 bits");

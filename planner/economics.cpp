@@ -81,7 +81,8 @@ Bytes checkpoint_size(const PlanRequest& request) {
   const PrecisionRecipe& recipe = request.job.precision;
   const std::optional<Adapters>& adapters = request.job.adapters;  // then nothing else changes
   const std::int64_t saved =
-      adapters ? adapter_parameters(request.model, *adapters) : request.model.parameters();
+      adapters ? adapter_parameters(request.model, *adapters, request.framework.adapts_each_module)
+               : request.model.parameters();
   return Bytes{static_cast<double>(saved) * (recipe.weight + recipe.master + recipe.moments)};
 }
 

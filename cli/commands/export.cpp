@@ -37,6 +37,7 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   run.flash_attention = request.job.flash_attention;
   run.packed_documents = request.job.documents.has_value();
   if (request.job.adapters) run.adapters = request.job.adapters->text();
+  if (request.job.quantized_weights) run.quantized = request.job.quantized_weights->text();
   run.gpus = static_cast<int>(request.cluster.gpus());
   run.gpus_per_node = request.cluster.gpus_per_node();
   run.compute_capability = request.cluster.gpu().compute_capability;

@@ -160,9 +160,13 @@ const std::vector<NotPlanned>& not_planned() {
       {{"lora-alpha", "lora-dropout", "lora-target-modules", "peft", "use-peft", "adapter",
         "finetuning-type"},
        "adapters are --lora RANK[:TARGETS]"},
-      {{"qlora", "load-in-4bit", "load-in-8bit"},
-       "adapters (--lora RANK) are priced on weights in 16 bits or fp8: quantised ones (QLoRA) "
-       "have no price"},
+      {{"qlora", "load-in-4bit", "use-4bit-quantization", "quantization-bit"},
+       "QLoRA is --lora RANK --quantized-weights nf4"},
+      {{"bnb-4bit-use-double-quant", "use-nested-quant", "double-quant"},
+       "double quantisation is --quantized-weights nf4:double-quant, with --lora RANK"},
+      {{"load-in-8bit"},
+       "weights in 8 bits (LLM.int8()) have no price: in 4 bits they are --quantized-weights nf4, "
+       "with --lora RANK"},
   };
   return kAll;
 }

@@ -65,7 +65,8 @@ Settings job_settings(const ImportedConfig& imported) {
     const std::string flag(flag_of(finding.field));
     const bool plan = std::holds_alternative<const PlanField*>(finding.field);
     if (plan || flag.empty() || flag == "model") continue;
-    if (flag == "lora" && finding.value == "none") continue;
+    const bool unset = flag == "lora" || flag == "quantized-weights";
+    if (unset && finding.value == "none") continue;
     out.set(flag, {finding.value, finding.from});
   }
   return out;

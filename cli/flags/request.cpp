@@ -294,6 +294,7 @@ Settings settings_named_by(const PlanFile& file) {
   }
   if (file.job.documents) name("document-lengths", file.job.documents->text);
   if (file.job.adapters) name("lora", file.job.adapters->text());
+  if (file.job.quantized_weights) name("quantized-weights", file.job.quantized_weights->text());
   if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
   return named;
 }

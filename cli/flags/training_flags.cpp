@@ -299,6 +299,27 @@ Result<Adapters> adapters_of(const Setting& setting, const ModelSpec& model,
   return adapters;
 }
 
+/// Frozen weights in 4 bits, which the framework has to keep, under adapters.
+Result<QuantizedWeights> quantized_of(const Setting& setting, const ModelSpec& model,
+                                      TrainingJob job, const Framework& framework) {
+  Result<QuantizedWeights> quantized = parse_quantized_weights(setting.value, setting.where);
+  if (!quantized) return quantized;
+  job.quantized_weights = *quantized;
+  const auto refused = check_quantized_weights(model, job, framework);
+  if (!refused) return quantized;
+  const auto keeps = [](const Framework& other) { return !other.quantizes_weights.empty(); };
+  std::string expected = "a dense model, products in bf16 or fp16";
+  if (framework.quantizes_weights.empty()) {
+    expected = "--framework " + frameworks_with(keeps);
+  } else if (!job.adapters) {
+    expected = "--lora RANK with it, for example --lora 16";
+  } else if (job.quantized_weights->fp32_states() && framework.casts_parameters) {
+    job.quantized_weights->fp32_norms = job.quantized_weights->fp32_rest = false;
+    expected = job.quantized_weights->text();
+  }
+  return input_error(setting.where, refused->detail, expected);
+}
+
 }  // namespace
 
 int default_sequence(const ModelSpec& model) {
@@ -366,6 +387,15 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
         job.transposes_weights() ? "; frozen fp8 weights in one layout, transposed in the backward "
                                    "(disable_parameter_transpose_cache)"
                                  : ""));
+  }
+  if (const Setting* setting = settings.find("quantized-weights")) {
+    const Result<QuantizedWeights> quantized = quantized_of(*setting, model, job, framework);
+    if (!quantized) return quantized.error();
+    job.quantized_weights = *quantized;
+    assumed.push_back(fmt::format(
+        "frozen weights by {}, in storage that FSDP and ZeRO-3 shard (bnb_4bit_quant_storage {}); "
+        "their blocks' constants on every GPU (--quantized-weights)",
+        framework.quantizes_weights, name_of(job.precision.compute)));
   }
   if (const Setting* tokens = settings.find("train-tokens")) {
     const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);

@@ -158,6 +158,9 @@ Framework deepspeed() {
   f.counts_recomputed = false;
   f.any_model = true;  // deepspeed.initialize takes a torch.nn.Module
   f.trains_adapters = "PEFT";
+  f.adapts_each_module = true;
+  f.quantizes_weights = "bitsandbytes";  // PEFT 5d602fdb, docs/source/accelerate/deepspeed.md:17
+  f.casts_parameters = true;          // edaa7221, runtime/engine.py, _cast_module_mixed_precision
   f.pipeline_needs_own_model = true;  // runtime/pipe/module.py: PipelineModule of LayerSpecs
   f.cp_all_to_all = true;
   f.flash_capability = 0;         // PyTorch's memory-efficient kernel before Ampere

@@ -219,6 +219,19 @@ struct Framework {
   bool pipeline_needs_own_model = false;
   /// What trains low-rank adapters on frozen weights in it; "": it trains all parameters.
   std::string_view trains_adapters{};
+  /// … and gives each linear module of transformers one of its own, queries, keys and values three;
+  /// else one for a layer's projection into all heads, and one for gate and up.
+  bool adapts_each_module = false;
+  /// What keeps frozen weights in 4 bits under them (QuantizedWeights); "": they stay as they are.
+  std::string_view quantizes_weights{};
+  /// It casts all parameters to the format of compute, whatever they were loaded in.
+  bool casts_parameters = false;
+  /// Frozen units at ZeRO-2 and 3 hold the inputs of recomputed layers, and gradients of them,
+  /// until a backward has ended: a hook's closure has the leaf that reentrant checkpoints make of
+  /// each. Source: torch 2.15, torch/distributed/fsdp/_runtime_utils.py,
+  /// _register_post_backward_reshard_only_hook; autograd/graph.py, register_multi_grad_hook;
+  /// utils/checkpoint.py, CheckpointFunction.backward.
+  bool holds_input_gradients = false;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.

@@ -34,6 +34,10 @@ Framework llm_foundry() {
   f.sequence_parallel = false;
   f.interleaved = false;
   f.trains_adapters = "PEFT";  // LLM Foundry 0.22, docs on peft_config
+  f.adapts_each_module = true;
+  // FSDP1 of accelerate: bitsandbytes 95f9af30, docs/source/fsdp_qlora.md
+  f.quantizes_weights = "bitsandbytes";
+  f.holds_input_gradients = true;
   // models/mpt/modeling_mpt.py, gen_attention_mask_in_length: attn_uses_sequence_id
   f.packed_documents = true;
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD

@@ -273,6 +273,10 @@ Framework torchtitan() {
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
   f.sequence_parallel_always = true;
   f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
+  f.adapts_each_module = true;
+  // accelerate v1.15, src/accelerate/utils/fsdp_utils.py, fsdp2_prepare_model: Params4bit in a
+  // floating format
+  f.quantizes_weights = "bitsandbytes";
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.
   f.eager_passes = 3;

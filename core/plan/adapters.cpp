@@ -19,19 +19,21 @@ std::string_view name_of(AdapterTarget target) {
 
 std::string Adapters::text() const { return fmt::format("{}:{}", rank, text_of(targets)); }
 
-std::int64_t adapter_parameters(const ModelSpec& model, const Adapters& adapters) {
+std::int64_t adapter_parameters(const ModelSpec& model, const Adapters& adapters,
+                                bool each_module) {
   const std::int64_t hidden = model.hidden;
   const std::int64_t queries = model.query_width();
   const std::int64_t heads = queries + (model.attention_output_gate ? queries : 0) +
                              std::int64_t{2} * model.kv_heads * model.head_dim;
   const std::int64_t ffn = model.ffn_hidden;
   std::int64_t widths = 0;
-  const auto add = [&](AdapterTarget target, std::int64_t in, std::int64_t out) {
-    if (adapters.targets.contains(target)) widths += in + out;
+  const auto add = [&](AdapterTarget target, std::int64_t in, std::int64_t out, int modules = 1) {
+    if (adapters.targets.contains(target)) widths += (each_module ? modules : 1) * in + out;
   };
-  add(AdapterTarget::linear_qkv, hidden, heads);
+  const int gate_and_up = model.gated_mlp ? 2 : 1;
+  add(AdapterTarget::linear_qkv, hidden, heads, 3);
   add(AdapterTarget::linear_proj, model.attention_output_width(), hidden);
-  add(AdapterTarget::linear_fc1, hidden, (model.gated_mlp ? 2 : 1) * ffn);
+  add(AdapterTarget::linear_fc1, hidden, gate_and_up * ffn, gate_and_up);
   add(AdapterTarget::linear_fc2, ffn, hidden);
   return std::int64_t{model.layers} * adapters.rank * widths;
 }

@@ -44,9 +44,12 @@ struct Adapters {
   bool operator==(const Adapters&) const = default;
 };
 
-/// Parameters of all adapters: r·(in + out) for each target of each layer, queries, keys and values
-/// being one matrix. Of a model whose layers all have attention, and MLPs where those are targets.
-[[nodiscard]] std::int64_t adapter_parameters(const ModelSpec& model, const Adapters& adapters);
+/// Parameters of all adapters: r·(in + out) for each target of each layer. Queries, keys and values
+/// are one matrix, and so are gate and up, unless `each_module` has an adapter of its own (PEFT on
+/// transformers' linear modules): then r·in for each. Of a model whose layers all have attention,
+/// and MLPs where those are targets.
+[[nodiscard]] std::int64_t adapter_parameters(const ModelSpec& model, const Adapters& adapters,
+                                              bool each_module);
 
 /// "RANK" or "RANK:TARGET,...". Without targets: those of `unnamed`. An error names `where`, the
 /// part that is wrong and what is allowed.

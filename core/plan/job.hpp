@@ -13,6 +13,7 @@
 #include "core/base/units.hpp"
 #include "core/plan/adapters.hpp"
 #include "core/plan/document_lengths.hpp"
+#include "core/plan/quantized_weights.hpp"
 
 namespace echelon {
 
@@ -109,12 +110,15 @@ struct TrainingJob {
   std::optional<DocumentLengths> documents;
   /// The only parameters that are trained; none: all of the model.
   std::optional<Adapters> adapters;
+  /// How the frozen weights of layers are kept; none: in 16 bits or fp8, as the recipe says.
+  std::optional<QuantizedWeights> quantized_weights;
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
   /// Bytes of a frozen parameter: in the format that compute reads, also where the recipe keeps its
   /// weights in fp32 as the optimizer's master. Source: HuggingFace's and Megatron-Bridge's models
-  /// are loaded in bf16 for adapters.
+  /// are loaded in bf16 for adapters. Quantised ones are counted apart (QuantizedWeights).
   [[nodiscard]] double frozen_weight() const {
+    if (quantized_weights && quantized_weights->fp32_rest) return width_of(Dtype::fp32);
     return precision.primary_weights ? precision.weight
                                      : std::min(precision.weight, precision.gathered_weight);
   }
@@ -131,6 +135,11 @@ struct TrainingJob {
   [[nodiscard]] bool transposes_weights() const {
     return adapters && (precision.scaling == Fp8Scaling::delayed ||
                         precision.scaling == Fp8Scaling::tensorwise);
+  }
+  /// Bytes of an element of the hidden states between layers.
+  [[nodiscard]] double hidden_width() const {
+    const bool wide = quantized_weights && quantized_weights->fp32_states();
+    return wide ? width_of(Dtype::fp32) : activation_width(precision.compute);
   }
   /// Mean length of the document that a token lies in.
   [[nodiscard]] double document_span() const {

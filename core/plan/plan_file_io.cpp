@@ -39,6 +39,7 @@ Json job_json(const TrainingJob& job) {
   if (job.expert_imbalance > 1) out["expert_imbalance"] = job.expert_imbalance;
   if (job.documents) out["document_lengths"] = job.documents->text;
   if (job.adapters) out["lora"] = job.adapters->text();
+  if (job.quantized_weights) out["quantized_weights"] = job.quantized_weights->text();
   return out;
 }
 
@@ -70,6 +71,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
   const std::string documents = reader.string_or("document_lengths", "");
   const std::string adapters = reader.string_or("lora", "");
+  const std::string quantized = reader.string_or("quantized_weights", "");
   if (const Status read = reader.finish(); !read) return read.error();
   Result<PrecisionRecipe> recipe = find_precision(precision);
   if (!recipe) {
@@ -89,6 +91,12 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
         parse_adapters(adapters, reader.pointer_to("lora"), AdapterTargets{});
     if (!read) return read.error();
     job.adapters = *read;
+  }
+  if (!quantized.empty()) {
+    const Result<QuantizedWeights> read =
+        parse_quantized_weights(quantized, reader.pointer_to("quantized_weights"));
+    if (!read) return read.error();
+    job.quantized_weights = *read;
   }
   return job;
 }

@@ -162,25 +162,26 @@ Bytes StageModel::gather_buffers(const Stage& stage) const {
   const Parameters p = trained(stage);
   const double all = p.all();
   const double unit = largest_layer_;
-  const double reduced = freezes() ? std::min(all, unit) : unit;  // of a layer
+  const double reduced = largest_trained_;
   switch (plan_.zero) {
     case 1:
       if (!splits_states()) return Bytes{};
       return Bytes{all * cost_model_.framework().zero1_gather_local +
                    owned(p, 1) * cost_model_.framework().zero1_gather_shard};
     case 2:  // two layers' gradients on their way to the reduction
-      return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
+      return Bytes{std::min(all, 2 * reduced) * recipe_.reduced_gradient};
     case 3: {
       if (cost_model_.framework().reduces_once(plan_)) {  // a layer's gradients on their way
-        return Bytes{parameters(stage).all() * recipe_.gathered_weight +
-                     reduced * recipe_.reduced_gradient};
+        const Parameters whole = parameters(stage);
+        return gathered(whole.all(), whole.quantized) + Bytes{reduced * recipe_.reduced_gradient};
       }
       // Two gathered layers (running and prefetched), one layer's gradients before and during the
       // reduction, and the embedding and head, which stay gathered from forward to backward.
       double ends = first(stage) ? costs_.embedding_parameters : 0.0;
       if (last(stage)) ends += head_parameters(stage);
-      return Bytes{2 * unit * recipe_.gathered_weight + unit * recipe_.gathered_weight +
-                   reduced * recipe_.reduced_gradient + ends * recipe_.gathered_weight};
+      return 2 * gathered(unit, largest_quantized_) +
+             Bytes{reduced * recipe_.gathered_weight + reduced * recipe_.reduced_gradient +
+                   ends * recipe_.gathered_weight};
     }
     default: return Bytes{};
   }
@@ -208,9 +209,10 @@ Bytes StageModel::held(const Stage& stage) const {
 ///                                            freed; T its largest transient
 ///   optimizer's step     C + G            C  copies of gradients, G  ZeRO-1's gathered weights
 ///
-/// Z are buffers of ZeRO-2/3 and tensors that wait for collectives. The logits are gone before the
-/// first layer recomputes, and all activations before the step. T counts at both: without it the
-/// allocated peaks of SimuMax's eight shapes on B200 are 0.8 % off instead of 0.4 %.
+/// Z are buffers of ZeRO-2/3 and tensors that wait for collectives. Where frozen units hold the
+/// gradients of recomputed layers' inputs, K at a layer's backward has these, too. The logits are
+/// gone before the first layer recomputes, and all activations before the step. T counts at both:
+/// without it the allocated peaks of SimuMax's eight shapes on B200 are 0.8 % off instead of 0.4 %.
 /// Source: order of a step in Megatron-LM core/pipeline_parallel/schedules.py and torchtitan's
 /// train.py. Checked by: tests/costmodel/memory/stage_memory_test.cpp.
 StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
@@ -241,6 +243,9 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
     layer.workspace += std::max(stage.selective.dense > 0 ? dense_freed_ : Bytes{},
                                 stage.selective.moe > 0 ? moe_freed_ : Bytes{});
   }
+  if (freezes() && framework.holds_input_gradients && plan_.zero >= 2) {
+    layer.activations += stage.recomputed.total() * costs_.layer_input;
+  }
   if (last(stage)) {
     layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
     loss.activations += logits_in_flight(stage) * costs_.head_saved;
@@ -256,6 +261,21 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
   });
 }
 
+/// Frozen parameters P, of which Q are quantised, when ZeRO splits weights over s ranks:
+///
+///   (P − Q)/s · frozen_weight + Q · (payload/s + constants)
+///
+/// Source: core/plan/quantized_weights.hpp. Checked by:
+/// tests/costmodel/operators/quantized_weights_test.cpp.
+Bytes StageModel::frozen_weights(const Parameters& p, const Parameters& t, int from_zero) const {
+  const TrainingJob& job = cost_model_.job();
+  const double packed = owned({.replicated = p.quantized}, from_zero);
+  const double rest = owned(p, from_zero) - owned(t, from_zero) - packed;
+  const double constants = job.quantized_weights ? job.quantized_weights->constants() : 0;
+  return Bytes{rest * job.frozen_weight() + packed * QuantizedWeights::kPayload +
+               p.quantized * constants};
+}
+
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (cost_model_.framework().fixed_blocks) return block_memory(stage);
   const Parameters p = parameters(stage);
@@ -264,16 +284,14 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
   const auto weights = [&](int from_zero) {
-    const double of_trained = owned(t, from_zero);
-    const double of_frozen = owned(p, from_zero) - of_trained;
-    return Bytes{of_trained * recipe_.weight + of_frozen * cost_model_.job().frozen_weight()};
+    return Bytes{owned(t, from_zero) * recipe_.weight} + frozen_weights(p, t, from_zero);
   };
   out.weights = weights(3);
   // FSDP that does not reshard: shards, which are the master, next to whole gathered weights.
   // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _sharded_param_data and
   // _unsharded_param.
   if (plan_.zero == 2 && recipe_.master <= 0) {
-    out.weights = weights(2) + Bytes{p.all() * recipe_.gathered_weight};
+    out.weights = weights(2) + gathered(p.all(), p.quantized);
   }
   if (plan_.zero < 3) {
     const double adapters = freezes() ? t.all() : 0.0;  // which stay in 16 bits

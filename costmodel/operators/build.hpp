@@ -110,10 +110,11 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   return ep * tokens * std::min(moe.experts_per_token, moe.experts / ep);
 }
 
-/// The same where no weight gets a gradient.
-[[nodiscard]] OperatorList frozen(const OperatorList& list);
-/// … with adapters on their targets (adapters.cpp).
-[[nodiscard]] OperatorList adapted(const OperatorList& list, const Adapters& adapters,
+/// The same where no weight gets a gradient: before and behind the layers of a job with adapters.
+[[nodiscard]] OperatorList frozen(const OperatorList& list, const TrainingJob& job);
+/// … with adapters on their targets, and weights as the job keeps them (adapters.cpp).
+[[nodiscard]] OperatorList adapted(const OperatorList& list, const ModelSpec& model,
+                                   const TrainingJob& job, const Framework& framework,
                                    const Shapes& s, LayerSharding sharding);
 
 /// Activations that a layer saves and recomputes under the framework's selective recomputation, and

@@ -23,6 +23,7 @@ OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
                           elements));
   }
   if (job.adapters) {  // nothing before the first adapter needs a gradient
+    list = frozen(list, job);
     for (Operator& op : list.edit()) {
       op.backward_traffic = op.saved = Bytes{};
       op.backward_kernels = 0;
@@ -54,9 +55,14 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   }
   head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
   list.push(head);
-  Operator loss =
-      elementwise("loss", 0.6 * framework.loss_traffic * logits,
-                  0.4 * framework.loss_traffic * logits, framework.logits_bytes * logits);
+  // The loss of transformers, whose models PEFT adapts, backward: logits in 16 bits, which the
+  // model's output holds, their log-softmax in fp32, and its two gradients.
+  // Source: transformers v5.18, src/transformers/loss/loss_utils.py, ForCausalLMLoss.
+  constexpr double kLossOfTransformers = 14;
+  const bool adapts_theirs = job.adapters && framework.adapts_each_module;
+  const double kept = adapts_theirs ? kLossOfTransformers : framework.logits_bytes;
+  Operator loss = elementwise("loss", 0.6 * framework.loss_traffic * logits,
+                              0.4 * framework.loss_traffic * logits, kept * logits);
   if (framework.loss_rows > 0) {  // the backward recomputes them from the maximum and two sums
     loss.saved = Bytes{3 * s.w * s.T};
     loss.transient = Bytes{s.e * std::min(s.T, double(framework.loss_rows)) * logits / s.T};
@@ -68,7 +74,7 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
     list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none,
                          3 * s.w * s.T, false));
   }
-  return job.adapters ? frozen(list) : list;
+  return job.adapters ? frozen(list, job) : list;
 }
 
 OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job,
@@ -83,7 +89,7 @@ OperatorList prediction_operators(const ModelSpec& model, const TrainingJob& job
   list.push(
       gemm("prediction_projection", s.T, s.h / sharding.tp, 2 * s.h, 2 * s.kept * s.Ts * s.h, s.e));
   push_row_exit(list, "prediction_reduce", s, sharding);
-  return job.adapters ? frozen(list) : list;
+  return job.adapters ? frozen(list, job) : list;
 }
 
 }  // namespace echelon

@@ -74,7 +74,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
     if (model.post_norms) list.push(norm("mlp_output_norm", s));
     list.push(residual("mlp_residual", s, model.hidden_dropout));
   }
-  if (job.adapters) list = adapted(list, *job.adapters, s, sharding);
+  if (job.adapters) list = adapted(list, model, job, framework, s, sharding);
   mark_recomputation(list, model, framework, s, sharding);
   if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   if (!framework.offload_modules.empty()) mark_offload(list, model, kind, mixer);

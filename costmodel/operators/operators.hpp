@@ -56,6 +56,8 @@ struct Operator {
   bool backward_overlaps =
       false;          ///< backward collective overlaps with the next operator's backward
   double passes = 1;  ///< a GEMM computes its rows in so many slices, one after the other
+  Bytes unpacking;    ///< HBM bytes that make its weight in 16 bits, before either product
+  int unpacking_kernels = 0;
 };
 
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
@@ -92,6 +94,8 @@ class OperatorList {
 
 /// Parameters of a layer's adapters on one tensor-parallel rank; none: it has no adapters.
 [[nodiscard]] double adapter_parameters_per_rank(const OperatorList& layer);
+/// … and those of its matrices that are kept in 4 bits (QuantizedWeights).
+[[nodiscard]] double quantized_parameters_per_rank(const OperatorList& layer);
 
 /// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);

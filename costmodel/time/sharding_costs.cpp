@@ -206,13 +206,13 @@ std::vector<OffloadableTensor> offloadable_of(const OperatorList& list) {
 }
 
 /// Launches of a layer with adapters, in units of those of the layer by itself: counted by kernels,
-/// of which a frozen product has one less.
+/// of which a frozen product has one less, and those that unpack its weight.
 double launched(const OperatorList& list) {
   double own = 0;
   double all = 0;
   for (const Operator& op : list.view()) {
     const double kernels = op.forward_kernels + op.backward_kernels;
-    all += kernels;
+    all += kernels + 2 * op.unpacking_kernels;
     if (!op.name.starts_with("adapter_")) own += kernels + (op.weight_gradient ? 0 : 1);
   }
   return own > 0 ? all / own : 1;
@@ -270,6 +270,7 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
           .parameters = parameters,
           .experts = experts,
           .adapters = adapters,
+          .quantized = quantized_parameters_per_rank(list),
           .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list),
           .with_experts = has_experts ? 1.0 : 0.0};
 }
@@ -302,8 +303,9 @@ void add_share(LayerCosts& mean, const LayerCosts& of, double share) {
   }
   mean.of_mixers.insert(mean.of_mixers.end(), of.of_mixers.begin(), of.of_mixers.end());
   mean.transient = std::max(mean.transient, of.transient);
-  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::adapters,
-                           &LayerCosts::launches, &LayerCosts::with_experts}) {
+  for (const auto count :
+       {&LayerCosts::parameters, &LayerCosts::experts, &LayerCosts::adapters,
+        &LayerCosts::quantized, &LayerCosts::launches, &LayerCosts::with_experts}) {
     add(count);
   }
 }
@@ -457,10 +459,9 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
   costs.head_saved = head.saved(Recompute::none);
   costs.head_transient = head.transient();
 
-  const double width = activation_width(job_.precision.compute);
   const double tokens = static_cast<double>(sharding.microbatch) * job_.sequence / sharding.cp /
                         (sharding.sequence_parallel ? sharding.tp : 1);
-  costs.layer_input = Bytes{width * tokens * model_.hidden};
+  costs.layer_input = Bytes{job_.hidden_width() * tokens * model_.hidden};
   costs.embedding_parameters = embedding_parameters_per_rank(model_, framework_, sharding.tp);
   costs.head_parameters = head_parameters_per_rank(model_, framework_, sharding.tp, false);
   costs.head_parameters_last = head_parameters_per_rank(model_, framework_, sharding.tp, true);

@@ -87,6 +87,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
                                                       : std::max(shapes, each.shapes);
       largest_layer_ = std::max(largest_layer_, each.parameters);
     }
+    largest_quantized_ = std::max(largest_quantized_, layer.quantized);
+    largest_trained_ = freezes() ? std::max(largest_trained_, layer.adapters) : largest_layer_;
   };
   measure(costs.dense, dense_saved_, dense_shapes_);
   measure(costs.moe, moe_saved_, moe_shapes_);
@@ -157,6 +159,8 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
   p.replicated =
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
+  p.quantized =
+      stage.layers.dense * costs_.dense.quantized + stage.layers.moe * costs_.moe.quantized;
   if (first(stage)) p.ends += costs_.embedding_parameters;
   if (last(stage)) {
     p.ends += head_parameters(stage);
@@ -188,16 +192,17 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 /// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || !splits_states()) return {};
-  const auto both = [&](double parameters, double experts, double width, auto collective) {
-    Seconds time = collective(Bytes{parameters * width}, shard_);
-    if (experts > 0) time += collective(Bytes{experts * width}, expert_shard_links_);
+  const auto both = [&](Bytes replicated, Bytes experts, auto collective) {
+    Seconds time = collective(replicated, shard_);
+    if (experts > Bytes{}) time += collective(experts, expert_shard_links_);
     return time;
   };
   const double trained = freezes() ? layer.adapters : layer.parameters;
   const double trained_experts = freezes() ? 0.0 : layer.experts;
   const bool once = cost_model_.framework().reduces_once(plan_);
-  Seconds backward =
-      once ? Seconds{} : both(trained, trained_experts, recipe_.reduced_gradient, reduce_scatter);
+  Seconds backward = once ? Seconds{}
+                          : both(Bytes{trained * recipe_.reduced_gradient},
+                                 Bytes{trained_experts * recipe_.reduced_gradient}, reduce_scatter);
   if (replicas_.ranks > 1 && !once) {
     backward +=
         all_reduce(Bytes{trained * recipe_.reduced_gradient / plan_.shard_group}, replicas_);
@@ -205,7 +210,7 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   LayerTraffic traffic;
   if (plan_.zero == 3) {
     const Seconds gather =
-        both(layer.parameters, layer.experts, recipe_.gathered_weight, all_gather);
+        both(gathered(layer.parameters, layer.quantized), gathered(layer.experts, 0), all_gather);
     if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }

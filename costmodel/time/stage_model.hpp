@@ -72,6 +72,7 @@ class StageModel : public PipelineModel {
     double replicated = 0;  ///< over the data-parallel group: everything but routed experts
     double experts = 0;     ///< over the expert data-parallel group
     double ends = 0;        ///< of the replicated ones: embedding and head
+    double quantized = 0;   ///< … those in 4 bits
     [[nodiscard]] double all() const { return replicated + experts; }
   };
   /// What a stage needs besides its states, at one moment of the step.
@@ -108,6 +109,12 @@ class StageModel : public PipelineModel {
   [[nodiscard]] Parameters trained(const Stage& stage) const;
   [[nodiscard]] bool freezes() const { return cost_model_.job().adapters.has_value(); }
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
+  /// A copy that ZeRO-3 gathers of so many parameters, `quantized` of them packed.
+  [[nodiscard]] Bytes gathered(double parameters, double quantized) const {
+    return Bytes{(parameters - quantized) * recipe_.gathered_weight +
+                 quantized * QuantizedWeights::kPayload};
+  }
+  [[nodiscard]] Bytes frozen_weights(const Parameters& p, const Parameters& t, int from_zero) const;
   /// Whether the head's backward computes again what its forward did not keep.
   [[nodiscard]] bool repeats_head() const;
   /// Whether more than one rank holds a part of the states.
@@ -195,7 +202,9 @@ class StageModel : public PipelineModel {
   RecomputedPart dense_part_, moe_part_;      ///< of layers recomputed selectively
   Bytes dense_freed_, moe_freed_;             ///< … of the layer that this frees most of
   Bytes dense_saved_, moe_saved_;             ///< of the layer that saves most
-  double largest_layer_ = 0;                  ///< parameters
+  double largest_layer_ = 0;                  ///< parameters …
+  double largest_quantized_ = 0;              ///< … and those in 4 bits of such a layer
+  double largest_trained_ = 0;                ///< … and those with gradients
   double dense_shapes_ = 0, moe_shapes_ = 0;  ///< parameters of all shapes, each once
   HostCopies dense_copies_, moe_copies_;
   BytesPerSecond host_link_;  ///< of one GPU, one direction, where activations are offloaded

@@ -66,13 +66,13 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
   const Parameters p = plan_.zero == 3 ? parameters(stage) : reduced;
   StageTraffic out;
   out.gradients = Bytes{reduced.all() * recipe_.reduced_gradient};
-  out.parameters = Bytes{p.all() * recipe_.gathered_weight};
+  out.parameters = gathered(p.all(), p.quantized);
   out.saved = kept_by_layers(stage);
   if (first(stage)) out.saved += costs_.embedding_saved;
   if (last(stage)) out.saved += costs_.head_saved;
   out.buckets = buckets(stage, reduced.all());
   out.reduce = reduce(stage, reduced);
-  out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
+  out.gather = all_gather(gathered(p.replicated, p.quantized), shard_);
   if (p.experts > 0) {
     out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
   }
@@ -119,7 +119,7 @@ Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
     const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
     const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -
                         stage.layers.moe * costs_.moe.parameters;
-    return all_gather(Bytes{(layer.parameters + ends) * recipe_.gathered_weight}, shard_);
+    return all_gather(gathered(layer.parameters + ends, layer.quantized), shard_);
   }
   const double more = buckets(stage, p.replicated) - 1;
   Seconds comm = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);

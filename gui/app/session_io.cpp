@@ -203,6 +203,7 @@ Result<Query> query_of_plan_file(const std::string& path) {
   }
   if (file->job.documents) name("document-lengths", file->job.documents->text);
   if (file->job.adapters) name("lora", file->job.adapters->text());
+  if (file->job.quantized_weights) name("quantized-weights", file->job.quantized_weights->text());
   if (!file->calibration_path.empty()) name("calibration", file->calibration_path);
   if (file->job.token_budget) {
     name(kTrainTokensFlag, std::to_string(static_cast<std::int64_t>(*file->job.token_budget)));

@@ -31,6 +31,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {"expert-imbalance", "Expert imbalance"},
                                  {"document-lengths", "Document lengths", true},
                                  {"lora", "LoRA"},
+                                 {"quantized-weights", "Quantized weights"},
                                  {"cluster", "Cluster", true, "Hardware"},
                                  {"gpus", "GPUs"},
                                  {kMaxGpusFlag, "Max. GPUs"},
@@ -107,6 +108,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "expert-imbalance") return qt_text(fmt::format("{}", r.job.expert_imbalance));
   if (flag == "document-lengths") return QStringLiteral("e.g. lognormal:2000:1.2");
   if (flag == "lora") return QStringLiteral("none, or e.g. 16:linear_qkv,linear_proj");
+  if (flag == "quantized-weights") return QStringLiteral("none, or e.g. nf4:double-quant");
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);
   if (flag == "gpus" && !r.max_gpus) return qt_text(grouped(r.cluster.gpus()));
   if (flag == "max-memory") return qt_text("likely to fit: " + with_gib(r.usable_memory()));

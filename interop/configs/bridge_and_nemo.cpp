@@ -167,6 +167,7 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
       s.rank.empty()
           ? fixed(&RunConfig::adapters, "none")
           : computed(&RunConfig::adapters, {s.rank, s.targets}, write_adapters, read_adapters),
+      fixed(&RunConfig::quantized, "none"),
       plain(plan_part<&P::tp>, {s.tp}, "1"),
       plain(plan_part<&P::cp>, {s.cp}, "1"),
       plain(plan_part<&P::pp>, {s.pp}, "1"),

@@ -15,6 +15,7 @@ std::vector<ConfigRow> without_model_parallelism() {
   return {
       elsewhere(&RunConfig::adapters,
                 "get_peft_model of PEFT, whose r and target_modules these are"),
+      elsewhere(&RunConfig::quantized, kQuantizedElsewhere),
       fixed(plan_part<&P::pp>, "1"),
       fixed(plan_part<&P::vpp>, "1"),
       fixed(plan_part<&P::ep>, "1"),

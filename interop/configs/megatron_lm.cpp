@@ -99,6 +99,7 @@ std::vector<ConfigRow> job_rows() {
       choice(&RunConfig::packed_documents,
              {{"true", {{"dataloader-inter-document-masking", "true"}}}, {"false", {}}}),
       fixed(&RunConfig::adapters, "none"),
+      fixed(&RunConfig::quantized, "none"),
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
                 "sbatch.ntasks-per-node", "sbatch.nodes", "sbatch.gres", "sbatch.nodes"},

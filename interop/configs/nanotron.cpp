@@ -109,6 +109,7 @@ ConfigFormat nanotron_format() {
                       {"nanotron", {}}}),
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::adapters, "none"),
+              fixed(&RunConfig::quantized, "none"),
               choice(&RunConfig::packed_documents,
                      {{"true", {{"model.model_config._use_doc_masking", "true"}}},
                       {"false", {{"model.model_config._use_doc_masking", "false"}}},

@@ -28,6 +28,13 @@ void write_number(ConfigDocument& out, std::string_view key, std::int64_t number
 /// The settings of the written case.
 void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out);
 
+/// Where a script with transformers says how its frozen weights are kept.
+inline constexpr std::string_view kQuantizedElsewhere =
+    "BitsAndBytesConfig of transformers: load_in_4bit, bnb_4bit_quant_type nf4, where FSDP or "
+    "ZeRO-3 shards them bnb_4bit_quant_storage bfloat16; double-quant is "
+    "bnb_4bit_use_double_quant, fp32-rest prepare_model_for_kbit_training of PEFT, fp32-norms "
+    "peft_module_casting_to_bf16 of TRL";
+
 // Fields that follow from others.
 [[nodiscard]] MaybeValue dp_of_gpus(const ConfigRow&, const ConfigReading&);  ///< gpus/(tp·cp·pp)
 [[nodiscard]] MaybeValue schedule_of_vpp(const ConfigRow&, const ConfigReading&);

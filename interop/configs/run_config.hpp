@@ -26,6 +26,7 @@ struct RunConfig {
   bool flash_attention = true;
   bool packed_documents = false;  ///< attention stays within the documents of a sequence
   std::string adapters{"none"};   ///< Adapters::text() of those that alone are trained
+  std::string quantized{"none"};  ///< QuantizedWeights::text() of all others
   int gpus = 0;
   int gpus_per_node = 0;
   double compute_capability = 0;               ///< of the GPUs; 0: unknown

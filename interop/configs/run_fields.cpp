@@ -30,6 +30,7 @@ const std::vector<NamedConfigField>& job_fields() {
       {&RunConfig::flash_attention, "flash attention", "flash-attention"},
       {&RunConfig::packed_documents, "attention within documents"},
       {&RunConfig::adapters, "adapters (LoRA)", "lora"},
+      {&RunConfig::quantized, "quantised weights", "quantized-weights"},
   };
   return kFields;
 }

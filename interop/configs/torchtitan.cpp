@@ -215,6 +215,7 @@ ConfigFormat torchtitan_format() {
               fixed(&RunConfig::flash_attention, "true"),
               follows(&RunConfig::packed_documents, read_documents),
               fixed(&RunConfig::adapters, "none"),
+              fixed(&RunConfig::quantized, "none"),
           },
       .fill_in = {{"model.hf_assets_path", "path of the tokenizer"},
                   {"training.dataset", "data set"},

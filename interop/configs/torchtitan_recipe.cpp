@@ -144,6 +144,7 @@ std::vector<ConfigRow> recipe_job_rows() {
       fixed(&RunConfig::flash_attention, "true"),
       follows(&RunConfig::packed_documents, read_recipe_documents),
       fixed(&RunConfig::adapters, "none"),
+      fixed(&RunConfig::quantized, "none"),
   };
 }
 

@@ -55,13 +55,14 @@ class LongestStage {
     const ShardingCosts costs = sharding_costs();
     const double adapters = layers_ * costs.of(kind_).adapters;
     const double all = layers_ * costs.of(kind_).parameters + costs.embedding_parameters;
-    return of_parameters(all, request_.job.adapters ? adapters : all);
+    return of_parameters(all, request_.job.adapters ? adapters : all,
+                         layers_ * costs.of(kind_).quantized);
   }
 
   /// expert_dp: the routed experts.
   [[nodiscard]] std::vector<Traffic> of_experts() const {
     const double all = moe_layers() * sharding_costs().moe.experts;
-    return of_parameters(all, request_.job.adapters ? 0.0 : all);
+    return of_parameters(all, request_.job.adapters ? 0.0 : all, 0);
   }
 
   [[nodiscard]] std::vector<Traffic> of_pipeline() const {
@@ -77,10 +78,15 @@ class LongestStage {
     return layers_ * (static_cast<double>(request_.model.moe_layers()) / request_.model.layers);
   }
 
-  [[nodiscard]] std::vector<Traffic> of_parameters(double parameters, double trained) const {
+  /// `quantized` of the parameters are gathered packed.
+  [[nodiscard]] std::vector<Traffic> of_parameters(double parameters, double trained,
+                                                   double quantized) const {
     const PrecisionRecipe& recipe = request_.job.precision;
     const Bytes gradients{trained * recipe.reduced_gradient};
-    const Bytes weights{(plan_.zero == 3 ? parameters : trained) * recipe.gathered_weight};
+    const double packed = plan_.zero == 3 ? quantized : 0;
+    const Bytes weights{((plan_.zero == 3 ? parameters : trained) - packed) *
+                            recipe.gathered_weight +
+                        packed * QuantizedWeights::kPayload};
     if (plan_.zero == 0) return {{CollectiveKind::all_reduce, 1, gradients}};
     const double reductions = plan_.zero >= 2 ? microbatches_ : 1;
     const double gathers = plan_.zero == 3 ? 2 * microbatches_ : 1;

@@ -83,15 +83,43 @@ std::optional<std::string> narrower_states(const PlanRequest& request, const Sea
   return std::nullopt;
 }
 
-std::optional<Adapters> fitting_adapters(const PlanRequest& request, const SearchPoint& t) {
+/// The request with ZeRO-3 over all GPUs and every layer recomputed, where the user has not pinned
+/// something else: what weights in 4 bits need least memory with.
+PlanRequest sharded(const PlanRequest& request) {
+  using P = ParallelPlan;
+  PlanRequest out = request;
+  PlanConstraints& c = out.constraints;
+  if (!c.has<&P::tp>()) c.pin<&P::tp>(1);
+  if (!c.has<&P::pp>()) c.pin<&P::pp>(1);
+  if (!c.has<&P::microbatch>()) c.pin<&P::microbatch>(1);
+  if (!c.has<&P::zero>() && request.cluster.gpus() > 1) c.pin<&P::zero>(3);
+  if (!c.has<&P::recompute>()) c.pin<&P::recompute>(Recompute::full);
+  return out;
+}
+
+/// Names adapters of the usual rank, unless the job trains some already, with which the point fits;
+/// else with weights in 4 bits, with which some plan does.
+void add_adapters(const PlanRequest& request, const SearchPoint& t, NearestInfeasible& miss) {
   constexpr int kUsualRank = 16;  // of Megatron-Bridge's, PEFT's and torchtune's recipes 8 to 64
-  const Adapters adapters{kUsualRank, usual_targets(request.model)};
-  if (request.job.adapters || check_adapters(request.model, adapters, request.framework)) {
-    return std::nullopt;
+  TrainingJob job = request.job;
+  if (!job.adapters) {
+    job.adapters = Adapters{kUsualRank, usual_targets(request.model)};
+    if (check_adapters(request.model, *job.adapters, request.framework)) return;
+    PlanRequest adapted = pinned_to(request, t);
+    adapted.job = job;
+    if (fits(adapted)) {
+      miss.adapters = job.adapters;
+      return;
+    }
   }
-  PlanRequest changed = pinned_to(request, t);
-  changed.job.adapters = adapters;
-  return fits(changed) ? std::optional(adapters) : std::nullopt;
+  if (job.quantized_weights) return;
+  job.quantized_weights = QuantizedWeights{.double_quant = true};
+  if (check_quantized_weights(request.model, job, request.framework)) return;
+  PlanRequest packed = sharded(request);
+  packed.job = job;
+  if (!fits(packed)) return;
+  if (!request.job.adapters) miss.adapters = job.adapters;
+  miss.quantized_weights = job.quantized_weights;
 }
 
 /// More GPUs of the same kind: more data parallelism (its ZeRO shards shrink) or more stages.
@@ -127,7 +155,7 @@ NearestInfeasible nearest_infeasible(const PlanRequest& request, const SearchPoi
   miss.stage = memory.tightest_stage;
   miss.missing = memory.peak_reserved - request.usable_memory();
   miss.narrower_states = narrower_states(request, point);
-  miss.adapters = fitting_adapters(request, point);
+  add_adapters(request, point, miss);
   if (const auto lifted = lifted_constraint(request, point)) {
     miss.fix = *lifted;
   } else if (const auto more = more_gpus(request, point)) {

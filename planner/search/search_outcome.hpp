@@ -51,9 +51,13 @@ struct NearestInfeasible {
   /// The first recipe of the framework of the same format with which the plan fits as it is:
   /// "bf16:precision-aware". It changes how the optimizer computes.
   std::optional<std::string> narrower_states;
-  /// Adapters of the usual rank with which, trained alone, the plan fits as it is. Nothing where
-  /// the job trains adapters already, or neither the framework nor the model takes them.
+  /// Adapters of the usual rank with which, trained alone, the plan fits as it is, unless the next
+  /// member says more. Nothing where the job trains adapters already, or the framework or the model
+  /// takes none.
   std::optional<Adapters> adapters;
+  /// Weights in 4 bits under adapters, the job's or those above, where it takes both and ZeRO-3 for
+  /// a plan to fit.
+  std::optional<QuantizedWeights> quantized_weights;
 };
 
 /// Every point ends in one place: points = fitting + too_large + bounded + rejected.

@@ -433,7 +433,7 @@ std::vector<RecomputePolicy> policies_beside(const PlanRequest& request,
   plan.cuda_graphs = graphs;
   for (const RecomputePolicy& policy : policies) {
     set_policy(policy, plan);
-    if (!check_policy(request.model, request.job.precision, request.framework, plan))
+    if (!check_policy(request.model, request.job, request.framework, plan))
       allowed.push_back(policy);
   }
   return allowed;

@@ -53,8 +53,7 @@ Status check_contradictions(const PlanRequest& request) {
     if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
     asked.overlap_ep = asked.overlap_shared = false;
     asked.cuda_graphs = CudaGraphs::none;
-    if (const auto broken =
-            check_policy(request.model, request.job.precision, request.framework, asked)) {
+    if (const auto broken = check_policy(request.model, request.job, request.framework, asked)) {
       return input_error("--recompute-modules", broken->detail,
                          "modules that the framework has for the model and the precision, with "
                          "--recompute selective");
@@ -64,6 +63,10 @@ Status check_contradictions(const PlanRequest& request) {
     return input_error(
         "--offload-modules", broken->detail,
         "modules that the framework and the model have and that no layer recomputes");
+  }
+  if (const auto broken = check_recompute_of_quantized(request.job, values);
+      broken && c.has<&P::recompute>()) {
+    return input_error("--recompute", broken->detail, "--recompute none or full");
   }
   const bool mixed =
       c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
@@ -75,7 +78,7 @@ Status check_contradictions(const PlanRequest& request) {
                        "--recompute none, selective or full");
   }
   if (const auto broken =
-          check_policy(request.model, request.job.precision, request.framework, policy_asked(c))) {
+          check_policy(request.model, request.job, request.framework, policy_asked(c))) {
     const bool overlaps = values.overlap_ep || values.overlap_shared;
     return input_error(overlaps ? "--overlap" : "--cuda-graphs", broken->detail,
                        values.overlap_shared ? "modules without shared_experts"

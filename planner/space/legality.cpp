@@ -708,9 +708,9 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const ModelSpec& model, const PrecisionRecipe& precision,
-                      const Framework& framework, const ParallelPlan& p) {
-  if (Found found = check_policy(model, precision, framework, p)) return found;
+Found check_recompute(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
+                      const ParallelPlan& p) {
+  if (Found found = check_policy(model, job, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -780,10 +780,11 @@ std::optional<Rejection> check_adapters(const ModelSpec& model, const Adapters& 
 
 /// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
 /// of latent attention and of grouped experts need them.
-std::optional<Rejection> check_policy(const ModelSpec& model, const PrecisionRecipe& precision,
+std::optional<Rejection> check_policy(const ModelSpec& model, const TrainingJob& job,
                                       const Framework& framework, const ParallelPlan& p) {
   using enum RecomputeModule;
-  if (Found found = check_rules(model, precision, framework, RulePart::recomputation, p))
+  if (Found found = check_recompute_of_quantized(job, p)) return found;
+  if (Found found = check_rules(model, job.precision, framework, RulePart::recomputation, p))
     return found;
   const RecomputeModules& asked = p.recompute_modules;
   if (asked.empty()) return {};
@@ -932,6 +933,8 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (job.adapters) {
     if (Found found = check_adapters(model, *job.adapters, framework)) return found;
   }
+  if (Found found = check_quantized_weights(model, job, framework)) return found;
+  if (Found found = check_degrees_of_quantized(job, plan)) return found;
   if (Found found = check_sparse(model, job, cluster, framework, plan)) return found;
   if (Found found = check_modules_of_others(model, framework, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
@@ -957,6 +960,7 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJo
                                         const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
   if (Found found = check_zero(model, job.precision, framework, plan)) return found;
+  if (Found found = check_zero_of_quantized(job, plan)) return found;
   if (Found found = check_rules(model, job.precision, framework, RulePart::sharding, plan))
     return found;
   return check_host_memory(model, cluster, plan);
@@ -970,7 +974,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
   if (Found found = check_offload(model, framework, plan)) return found;
-  return check_recompute(model, job.precision, framework, plan);
+  return check_recompute(model, job, framework, plan);
 }
 
 }  // namespace echelon

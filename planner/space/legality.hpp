@@ -43,8 +43,7 @@ struct Rejection {
 
 /// The rule that the plan's policy of recomputation breaks, alone: its modules, and what overlap
 /// of expert communication, CUDA graphs and the precision exclude.
-[[nodiscard]] std::optional<Rejection> check_policy(const ModelSpec& model,
-                                                    const PrecisionRecipe& precision,
+[[nodiscard]] std::optional<Rejection> check_policy(const ModelSpec& model, const TrainingJob& job,
                                                     const Framework& framework,
                                                     const ParallelPlan& plan);
 
@@ -56,6 +55,18 @@ struct Rejection {
 /// Targets of adapters where none are named: all; of models with experts the first two, whose
 /// products are those of every token.
 [[nodiscard]] AdapterTargets usual_targets(const ModelSpec& model);
+
+/// Why frozen weights cannot be kept as the job's quantized_weights, or have no price: whatever the
+/// plan is, with its degrees, its ZeRO stage, its recomputation (quantized_legality.cpp).
+[[nodiscard]] std::optional<Rejection> check_quantized_weights(const ModelSpec& model,
+                                                               const TrainingJob& job,
+                                                               const Framework& framework);
+[[nodiscard]] std::optional<Rejection> check_degrees_of_quantized(const TrainingJob& job,
+                                                                  const ParallelPlan& plan);
+[[nodiscard]] std::optional<Rejection> check_zero_of_quantized(const TrainingJob& job,
+                                                               const ParallelPlan& plan);
+[[nodiscard]] std::optional<Rejection> check_recompute_of_quantized(const TrainingJob& job,
+                                                                    const ParallelPlan& plan);
 
 /// Why these adapters are not trained, or have no price, whatever the plan is.
 [[nodiscard]] std::optional<Rejection> check_adapters(const ModelSpec& model,

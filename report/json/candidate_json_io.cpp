@@ -105,10 +105,16 @@ Json documents_json(const TrainingJob& job) {
               {"attention_left", span / job.sequence}};
 }
 
-Json adapters_json(const ModelSpec& model, const Adapters& adapters) {
-  return Json{{"rank", adapters.rank},
-              {"targets", modules_json(adapters.targets)},
-              {"trained_parameters", adapter_parameters(model, adapters)}};
+Json adapters_json(const PlanRequest& request) {
+  const Adapters& adapters = *request.job.adapters;
+  Json out{{"rank", adapters.rank},
+           {"targets", modules_json(adapters.targets)},
+           {"trained_parameters",
+            adapter_parameters(request.model, adapters, request.framework.adapts_each_module)}};
+  if (request.job.quantized_weights) {
+    out["quantized_weights"] = request.job.quantized_weights->text();
+  }
+  return out;
 }
 
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
@@ -117,7 +123,7 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                             economics_of(request, candidate.prediction.time), candidate.score,
                             candidate.simulated);
   if (request.job.documents) out["document_lengths"] = documents_json(request.job);
-  if (request.job.adapters) out["lora"] = adapters_json(request.model, *request.job.adapters);
+  if (request.job.adapters) out["lora"] = adapters_json(request);
   out["time"]["data_load_seconds"] =
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   out["throughput"]["mfu_causal"] =

@@ -23,8 +23,9 @@ inline constexpr int kReportSchema = 3;
 /// Of packed sequences: lengths of their documents, the mean length of the one that a token lies
 /// in, and the share of full attention that is left. The job has documents.
 [[nodiscard]] Json documents_json(const TrainingJob& job);
-/// Rank, targets, and the number of trained parameters.
-[[nodiscard]] Json adapters_json(const ModelSpec& model, const Adapters& adapters);
+/// Rank, targets, the number of trained parameters, and how all others are quantised. The job has
+/// adapters.
+[[nodiscard]] Json adapters_json(const PlanRequest& request);
 /// "kind", "distribution", "bias", "spread" and "source".
 [[nodiscard]] Json memory_band_json(const MemoryBand& band);
 /// The request, with defaults filled in.

@@ -199,7 +199,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
            {"assumptions", request.assumptions}};
   if (request.job.expert_imbalance > 1) out["expert_imbalance"] = request.job.expert_imbalance;
   if (request.job.documents) out["document_lengths"] = documents_json(request.job);
-  if (request.job.adapters) out["lora"] = adapters_json(request.model, *request.job.adapters);
+  if (request.job.adapters) out["lora"] = adapters_json(request);
   return out;
 }
 

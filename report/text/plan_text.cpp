@@ -260,12 +260,14 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
                : ""),
       "", style);
   if (request.job.adapters) {
-    const auto count =
-        static_cast<double>(adapter_parameters(request.model, *request.job.adapters));
-    out += folded(fmt::format("LoRA of rank {} on {}: {} parameters are trained, all others frozen",
-                              request.job.adapters->rank, text_of(request.job.adapters->targets),
-                              human_count(count)),
-                  "", style);
+    const auto count = static_cast<double>(adapter_parameters(
+        request.model, *request.job.adapters, request.framework.adapts_each_module));
+    const auto& quantized = request.job.quantized_weights;
+    out += folded(
+        fmt::format("LoRA of rank {} on {}: {} parameters are trained, all others frozen{}",
+                    request.job.adapters->rank, text_of(request.job.adapters->targets),
+                    human_count(count), quantized ? ", of layers in " + quantized->text() : ""),
+        "", style);
   }
   if (request.job.documents) {
     const double left = request.job.document_span() / request.job.sequence;

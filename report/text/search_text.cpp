@@ -244,7 +244,9 @@ std::string fix_text(const Fix& fix) {
 std::string fixes_text(const NearestInfeasible& miss) {
   std::string out = fix_text(miss.fix);
   if (miss.narrower_states) out += ", or --precision " + *miss.narrower_states;
-  if (miss.adapters) out += fmt::format(", or --lora {} (adapters alone)", miss.adapters->rank);
+  std::string frozen = miss.adapters ? fmt::format(" --lora {}", miss.adapters->rank) : "";
+  if (miss.quantized_weights) frozen += " --quantized-weights " + miss.quantized_weights->text();
+  if (!frozen.empty()) out += fmt::format(", or{} (adapters alone)", frozen);
   return out;
 }
 

@@ -139,6 +139,13 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        "a plan without --offload-modules",
                        "this runtime keeps activations on the device");
   }
+  if (file.job.quantized_weights) {
+    return input_error(where,
+                       "weights in " + file.job.quantized_weights->text() +
+                           " (--quantized-weights) under adapters (--lora)",
+                       "a plan without --quantized-weights and --lora",
+                       "this runtime trains all parameters, in the format of its recipe");
+  }
   if (file.job.adapters) {
     return input_error(where, "adapters (--lora) on frozen weights", "a plan without --lora",
                        "this runtime trains all parameters");

@@ -73,6 +73,13 @@ TEST_CASE("tuned recipes of models with latent attention keep 16-bit moments") {
   CHECK(states_of({.model = "deepseek-v3"}).moments == 8);
 }
 
+TEST_CASE("pure bf16 keeps one copy of the weights, gradients and moments in 16 bits") {
+  const PrecisionRecipe pure =
+      states_of({.framework = "fsdp1", .precision_detail = "pure bf16: weights and moments"});
+  CHECK(pure.weight + pure.gradient + pure.main_gradient + pure.master + pure.moments == 8);
+  CHECK(states_of({.framework = "fsdp1"}).moments == 8);
+}
+
 TEST_CASE("fp8 weights stand next to bf16 ones, or replace them in tuned recipes") {
   const auto layer_weight = [](const std::string& locator, const std::string& precision,
                                const std::string& cluster, const std::string& detail = "") {

@@ -178,6 +178,10 @@ TEST_CASE("a fix is described as one change") {
   miss.adapters = Adapters{16, {}};
   CHECK(fixes_text(miss) ==
         "--zero 3 instead of the pinned ZeRO stage, or --lora 16 (adapters alone)");
+  miss.quantized_weights = QuantizedWeights{};
+  CHECK(fixes_text(miss) ==
+        "--zero 3 instead of the pinned ZeRO stage, or --lora 16 --quantized-weights nf4 (adapters "
+        "alone)");
 }
 
 TEST_CASE("a probability is never told as certain") {

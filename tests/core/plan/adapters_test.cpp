@@ -41,11 +41,26 @@ TEST_CASE("wrong adapters are refused with what is allowed") {
 TEST_CASE("adapters have r (in + out) parameters per matrix") {
   const ModelSpec model = load_model("llama2-70b").value();
   const auto count = [&](std::string_view text) {
-    return adapter_parameters(model, parse_adapters(text, "", kAll).value());
+    return adapter_parameters(model, parse_adapters(text, "", kAll).value(), false);
   };
   CHECK(count("16:linear_qkv") == 80 * 16 * (8192 + 8192 + 2 * 1024));
   CHECK(count("16:linear_qkv,linear_proj") == 44'564'480);
   CHECK(count("16:linear_fc1") == 80 * 16 * (8192 + 2 * 28672));
   CHECK(count("32") ==
         2 * (count("16:linear_qkv,linear_proj") + count("16:linear_fc1") + count("16:linear_fc2")));
+}
+
+// Printed by PEFT's print_trainable_parameters for target_modules "all-linear": Llama 2 7B at rank
+// 64 (159,907,840), and a Llama of 2 layers, hidden 512, MLP 1,376, 8 heads over 2, at rank 8.
+TEST_CASE("PEFT gives each linear module an adapter of its own") {
+  ModelSpec model = load_model("llama2-7b").value();
+  CHECK(adapter_parameters(model, parse_adapters("64", "", kAll).value(), true) == 159'907'840);
+  CHECK(adapter_parameters(model, parse_adapters("64", "", kAll).value(), false) < 159'907'840);
+  model.layers = 2;
+  model.hidden = 512;
+  model.ffn_hidden = 1376;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.head_dim = 64;
+  CHECK(adapter_parameters(model, parse_adapters("8", "", kAll).value(), true) == 143'872);
 }

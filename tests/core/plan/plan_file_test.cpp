@@ -181,6 +181,20 @@ TEST_CASE("a plan file keeps adapters, and refuses what names none") {
   CHECK(bad.error().message().find("/request/job/lora: '0' as the rank") != std::string::npos);
 }
 
+TEST_CASE("a plan file keeps how frozen weights are quantised, and refuses other formats") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("quantized_weights") == std::string::npos);
+  file.job.adapters = parse_adapters("16:linear_qkv", "test", {}).value();
+  file.job.quantized_weights = QuantizedWeights{.double_quant = true};
+  std::string json = plan_file_to_json(file);
+  CHECK(parse_plan_file(json, "p.json")->job.quantized_weights == file.job.quantized_weights);
+  const std::string kept = "nf4:double-quant";
+  json.replace(json.find(kept), kept.size(), "int3");
+  const Result<PlanFile> bad = parse_plan_file(json, "p.json");
+  REQUIRE(!bad.ok());
+  CHECK(bad.error().message().find("/request/job/quantized_weights") != std::string::npos);
+}
+
 TEST_CASE("parts of a stage sum to its total in the file") {
   CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
 }

@@ -179,3 +179,56 @@ TEST_CASE("frozen fp8 weights of one scale per tensor are kept in one layout") {
   const Priced blocks(job_with("16:linear_qkv", "mxfp8"));
   CHECK(blocks.job.layer_weight() == blocks.job.precision.layer_weight);
 }
+
+// transformers' cross entropy: 16-bit logits, log-softmax and two gradients in fp32.
+TEST_CASE("models that PEFT adapts have the loss of transformers") {
+  const ModelSpec model = load_model("llama2-70b").value();
+  const auto loss = [&](const char* framework, const char* adapters) {
+    const Framework f = find_framework(framework).value();
+    const OperatorList head = head_operators(model, job_with(adapters), f, {.microbatch = 1});
+    const double logits = kTokens * padded_vocab(model, f, 1);
+    return operator_named(head, "loss").saved.in(kByte) / logits;
+  };
+  CHECK(loss("llm-foundry", "16:linear_qkv") == Approx(14));
+  CHECK(loss("torchtitan", "16:linear_qkv") == Approx(14));
+  CHECK(loss("llm-foundry", nullptr) == Approx(6));
+  CHECK(loss("megatron-core", "16:linear_qkv") == Approx(6));
+}
+
+// Measured: Llama 2 70B by FSDP1 on two A100 takes 25.9 GB more for 8,192 tokens more, of which
+// layers' inputs are 10.7 GB (fms-acceleration@97fc3c1, refs/a100_80gb.csv).
+TEST_CASE("FSDP1 holds inputs of recomputed layers and their gradients to the backward's end") {
+  const auto held = [](const char* framework, int zero, const char* adapters) {
+    Priced priced(job_with(adapters), zero);
+    priced.framework = find_framework(framework).value();
+    priced.plan.tp = priced.plan.pp = 1;
+    priced.plan.dp = 8;
+    priced.plan.shard_group = 8;
+    priced.plan.sequence_parallel = false;
+    priced.plan.layers_per_stage = {80};
+    const auto activations = [&](int layers) {
+      priced.plan.recompute = layers > 0 ? Recompute::full : Recompute::none;
+      priced.plan.recompute_layers = {layers};
+      return priced.cost_model().price(priced.plan).memory.stages[0].activations.in(kByte);
+    };
+    return activations(80) / (80 * 2 * kTokens * 8192);
+  };
+  CHECK(held("llm-foundry", 3, "16:linear_qkv") == Approx(2).epsilon(0.01));
+  CHECK(held("llm-foundry", 0, "16:linear_qkv") < 1.6);
+  CHECK(held("llm-foundry", 3, nullptr) < 1.6);
+  CHECK(held("torchtitan", 3, "16:linear_qkv") < 1.6);
+}
+
+TEST_CASE("PEFT's adapter of each module multiplies its own rank") {
+  const auto adapter = [](const char* framework) {
+    const OperatorList list =
+        layer_operators(load_model("llama2-70b").value(), job_with("16:linear_qkv"),
+                        find_framework(framework).value(), {.microbatch = 1});
+    return std::pair(operator_named(list, "adapter_in"), adapter_parameters_per_rank(list));
+  };
+  const auto [of_modules, parameters] = adapter("deepspeed");
+  CHECK(of_modules.n == 3 * 16);
+  CHECK(of_modules.forward_kernels == 3);
+  CHECK(parameters == Approx(16.0 * (3 * 8192 + 10240)));
+  CHECK(adapter("megatron-core").first.n == 16);
+}

@@ -255,29 +255,35 @@ TEST_CASE("adapters are a recipe's of Megatron-Bridge, PEFT's elsewhere, and los
     const ConfigFormat& format = **find_config_format(name);
     RunConfig run = run_for(format, degrees(1, 1, 1, 64));
     run.adapters = "16:linear_qkv,linear_proj";
+    run.quantized = "nf4:double-quant";
     return export_config(format, run);
   };
-  const auto loses = [](const ExportedConfig& exported) {
-    return std::ranges::any_of(exported.lost, [](const Inexpressible& each) {
-      return each.field == ConfigField{&RunConfig::adapters};
-    });
+  const auto loses = [](const ExportedConfig& exported, const ConfigField& field) {
+    return std::ranges::any_of(exported.lost,
+                               [&](const auto& each) { return each.field == field; });
   };
+  const ConfigField adapters{&RunConfig::adapters};
+  const ConfigField quantized{&RunConfig::quantized};
   const ExportedConfig bridge = exported_by("megatron-bridge");
-  CHECK_FALSE(loses(bridge));
+  CHECK_FALSE(loses(bridge, adapters));
+  CHECK(loses(bridge, quantized));
   CHECK(bridge.text.find("peft.dim=16") != std::string::npos);
   CHECK(bridge.text.find("peft.target_modules='[linear_qkv,linear_proj]'") != std::string::npos);
   for (const char* name : {"deepspeed", "accelerate"}) {
     CAPTURE(name);
     const ExportedConfig theirs = exported_by(name);
-    CHECK_FALSE(loses(theirs));
-    const bool named = std::ranges::any_of(theirs.notes, [](const std::string& note) {
-      return note.find("adapters (LoRA) = 16:linear_qkv,linear_proj: get_peft_model") == 0;
-    });
-    CHECK(named);
+    CHECK_FALSE((loses(theirs, adapters) || loses(theirs, quantized)));
+    const auto named = [&](std::string_view words) {
+      return std::ranges::any_of(theirs.notes,
+                                 [&](const auto& note) { return note.starts_with(words); });
+    };
+    CHECK(named("adapters (LoRA) = 16:linear_qkv,linear_proj: get_peft_model"));
+    CHECK(named("quantised weights = nf4:double-quant: BitsAndBytesConfig"));
   }
   for (const char* name : {"megatron-lm", "nemo", "torchtitan", "nanotron"}) {
     CAPTURE(name);
-    CHECK(loses(exported_by(name)));
+    CHECK(loses(exported_by(name), adapters));
+    CHECK(loses(exported_by(name), quantized));
   }
 }
 

@@ -737,6 +737,20 @@ TEST_CASE("adapters with which a near miss fits as it is are named") {
   CHECK_FALSE(large.nearest_infeasible.front().adapters);
 }
 
+TEST_CASE("weights in 4 bits under adapters are named where nothing else fits") {
+  PlanRequest all = request_for("llama2-70b", "rtx-4090", 4, "torchtitan");
+  all.job.sequence = 2048;
+  all.job.global_batch = 16;
+  const SearchOutcome report = search(all).value();
+  REQUIRE(report.winner() == nullptr);
+  const NearestInfeasible& miss = report.nearest_infeasible.front();
+  REQUIRE(miss.quantized_weights);
+  REQUIRE(miss.adapters);
+  all.job.quantized_weights = miss.quantized_weights;
+  all.job.adapters = miss.adapters;
+  CHECK(search(all).value().winner() != nullptr);
+}
+
 TEST_CASE("states with which a near miss fits as it is are named, of the same format") {
   PlanRequest r = request_for("7b", "dgx-h100", 2);
   r.max_memory = 74_GiB;

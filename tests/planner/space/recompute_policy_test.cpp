@@ -143,7 +143,7 @@ TEST_CASE("modules that the framework or the model lacks are refused with the re
   plan.recompute_layers = {0};
   plan.recompute_modules = {mlp};
   const PlanRequest r = request_for("llama3-70b", "dgx-h100", 64);
-  const auto broken = check_policy(r.model, r.job.precision, r.framework, plan);
+  const auto broken = check_policy(r.model, r.job, r.framework, plan);
   REQUIRE(broken);
   CHECK(broken->detail == "recomputed modules mlp with recompute none");
 }
