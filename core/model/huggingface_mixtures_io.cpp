@@ -180,7 +180,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
   constexpr int kClassDefault = 4096;
   // Every second layer, from the first, below max_window_layers.
   const int window_end = std::min(small(below), model.layers);
-  reader.ignore({"sliding_window"});  // unused without use_sliding_window
+  reader.ignore({"sliding_window", "layer_types"});  // unused without use_sliding_window
   if (windowed) read_window(reader, model, kClassDefault, (window_end + 1) / 2);
 }
 
