@@ -134,6 +134,14 @@ void read_glm4(JsonReader& reader, ModelSpec& model) {
   model.post_norms = true;
 }
 
+/// GLM-4.1V: GLM-4-0414's block, whose heads share the hidden width.
+void read_glm4v(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5});
+  model.qkv_bias = model.post_norms = true;
+  reader.ignore({"attention_bias"});  // true in every model, and for the class
+  add_arithmetic(model, "rotary pairs next to each other");
+}
+
 /// GPT-NeoX and Pythia.
 void read_gpt_neox(JsonReader& reader, ModelSpec& model) {
   read_layer_norm_block(reader, model);

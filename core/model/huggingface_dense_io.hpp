@@ -16,6 +16,7 @@ void read_ernie4_5(JsonReader& reader, ModelSpec& model);
 void read_exaone4(JsonReader& reader, ModelSpec& model);
 void read_glm(JsonReader& reader, ModelSpec& model);
 void read_glm4(JsonReader& reader, ModelSpec& model);
+void read_glm4v(JsonReader& reader, ModelSpec& model);
 void read_gpt_neox(JsonReader& reader, ModelSpec& model);
 void read_gptj(JsonReader& reader, ModelSpec& model);
 void read_granite(JsonReader& reader, ModelSpec& model);

@@ -224,6 +224,12 @@ void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
   model.moe.router_bias = true;  // e_score_correction_bias, as in DeepSeek-V3
 }
 
+/// GLM-4.5V. Source: transformers, models/glm4v_moe/configuration_glm4v_moe.py.
+void read_glm4v_moe(JsonReader& reader, ModelSpec& model) {
+  read_glm4_moe(reader, model);
+  if (reader.lacks("attention_bias")) model.qkv_bias = true;
+}
+
 /// MiniMax-M2, whose norms of queries and keys span all heads. Source: transformers,
 /// models/minimax_m2/modular_minimax_m2.py, and the keys of the published files.
 void read_minimax_m2(JsonReader& reader, ModelSpec& model) {

@@ -226,6 +226,34 @@ void read_ministral(JsonReader& reader, ModelSpec& model) {
   read_window(reader, model, kClassDefault, model.layers);
 }
 
+/// Meta's Muse Glimmer: gated attention, norms before and behind both parts; every fourth layer,
+/// from the last, has full attention without positions.
+void read_muse_glimmer(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5});
+  require_head_dim(reader);
+  model.activation = read_activation(reader, "hidden_activation", Activation::silu, model);
+  if (reader.boolean_or("attention_bias", false)) {
+    reader.fail("attention_bias", "true: biases of all projections but the gate's", "false");
+    return;
+  }
+  model.attention_output_gate = model.post_norms = true;
+  add_arithmetic(model, "gains of norms counted from one");
+  constexpr double kMost = 1e9;
+  add_arithmetic(model, fmt::format("queries and keys divided by their norm, queries times {:g}",
+                                    reader.number_or("qk_scale_factor", 0, kMost, 3.87)));
+  add_arithmetic(model, fmt::format("logits capped at {:g}",
+                                    reader.number_or("final_logit_softcapping", 0, kMost, 20)));
+  add_arithmetic(model, fmt::format("logits multiplied by {:g}",
+                                    reader.number_or("output_multiplier", 0, kMost, 0.196116)));
+  read_layer_bases(reader, model);
+  constexpr int kClassDefault = 2048;
+  read_window(reader, model, kClassDefault, model.layers - (model.layers + 3) / 4);
+  if (model.windowed_layers < model.layers && reader.lacks("layer_rope_theta")) {
+    add_arithmetic(model, "layers without rotary positions");
+  }
+  reader.ignore({"post_norm_eps", "hidden_act"});
+}
+
 /// nanochat: its norms have no gains, which the count of parameters includes.
 void read_nanochat(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.kv_heads = MissingKvHeads::mean_multi_head});

@@ -16,6 +16,7 @@ void read_iquestcoder(JsonReader& reader, ModelSpec& model);
 void read_jais2(JsonReader& reader, ModelSpec& model);
 void read_minicpm3(JsonReader& reader, ModelSpec& model);
 void read_ministral(JsonReader& reader, ModelSpec& model);
+void read_muse_glimmer(JsonReader& reader, ModelSpec& model);
 void read_nanochat(JsonReader& reader, ModelSpec& model);
 
 /// Granite's windows, attention sinks and rotary bases of each layer.

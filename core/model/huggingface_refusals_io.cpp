@@ -94,6 +94,8 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"inkling_text", "exaone_moe"}, kInkling},
     UnpricedOperator{{"inkling2_text", "exaone_moe"}, kInkling},
     UnpricedOperator{{"inkling2_loop_text", "exaone_moe"}, kInkling},
+    UnpricedOperator{{"muse_spark_text", "nemotron_h"},
+                     "gates of residuals, and norms around a latent of experts"},
     UnpricedOperator{{"hrm_text", "llama"}, kLoops},
     UnpricedOperator{{"dory", "llama"}, kLoops},
     UnpricedOperator{{"bitnet", "llama"}, "ternary weights, and norms within attention and MLP"},

@@ -49,6 +49,9 @@ TEST_CASE("further dense families have the parameters of transformers' modules")
       {"stablelm2-1.6b", 1'644'515'328},
       {"starcoder-15b", 15'517'456'384},
       {"vaultgemma-1b", 1'038'741'120},
+      // Language models of larger ones.
+      {"glm-4.1v-9b-multimodal", 8'779'522'048 + std::int64_t{151'552} * 4096},
+      {"muse-glimmer-30b-multimodal", 26'509'949'440 + std::int64_t{202'048} * 6656},
       // Less the rows of two positions; plus gains that its norms do not have.
       {"opt-6.7b", 6'658'473'984 - 2 * 4096},
       {"nanochat-d32", 1'879'048'192 + 65 * 2048},
@@ -79,6 +82,8 @@ TEST_CASE("further mixtures have the parameters of transformers' modules") {
       {"granitemoe-swa", 3'449'789'184, std::int64_t{32} * 32 * 3 * 1536 * 512},
       {"kolibri-1", 78'103'055'360 + 50 * 384, std::int64_t{378} * 50 * 3 * 2560 * 512},
       {"mellum2-12b-a2.5b", 12'149'923'072, std::int64_t{56} * 28 * 3 * 2304 * 896},
+      {"qwen3-omni-30b-a3b", 30'532'122'624 + std::int64_t{2} * (152'064 - 151'936) * 2048,
+       std::int64_t{120} * 48 * 3 * 2048 * 768},
       {"sarvam-30b", 32'152'648'064 + 18 * 128, std::int64_t{122} * 18 * 3 * 4096 * 1024},
       {"sarvam-105b", 106'031'763'456 + 31 * 128, std::int64_t{120} * 31 * 3 * 4096 * 2048}};
   for (const Mixture& each : models) {
@@ -123,6 +128,8 @@ TEST_CASE("blocks of further dense families are read as what they are") {
   CHECK(spec_of("jais2-8b").activation == Activation::squared_relu);
   CHECK(spec_of("minicpm3-4b").mla.v_head_dim == 64);
   CHECK(spec_of("ministral-8b").windowed_layers == 27);
+  CHECK(spec_of("muse-glimmer-30b-multimodal").attention_output_gate);
+  CHECK(spec_of("muse-glimmer-30b-multimodal").windowed_layers == 39);
   CHECK(spec_of("mpt-7b").position == PositionEmbedding::alibi);
   CHECK(spec_of("persimmon-8b").qk_norm);
   CHECK(spec_of("stablelm2-1.6b").gated_mlp);
@@ -174,6 +181,17 @@ TEST_CASE("what further families compute otherwise than a field says is named") 
       family_reading("phi-4-multimodal").remarks.front() ==
       "not planned: embd_layer, speech_lora, vision_lora of the model's file; the plan is for its "
       "language model alone");
+}
+
+TEST_CASE("the text of Qwen's Omni models is read from their thinker") {
+  const ModelReading omni = family_reading("qwen3-omni-30b-a3b");
+  CHECK(omni.model.architecture == "qwen3_omni_moe_text");
+  CHECK(omni.remarks.front() ==
+        "not planned: talker_config and audio_config and vision_config of the model's file; the "
+        "plan is for its language model alone");
+  Json file = Json::parse(slurp(family_path("qwen3-omni-30b-a3b")));
+  file["thinker_config"]["text_config"]["num_experts"] = 0;
+  CHECK(refused_family(file).where == "config.json at /thinker_config/text_config/num_experts");
 }
 
 TEST_CASE("rotary bases of each layer replace the one of all") {
