@@ -2,13 +2,18 @@
 // or framework is spent beyond it.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
 #include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
+#include "core/json/python_json_io.hpp"
 
 namespace echelon {
 
@@ -77,17 +82,86 @@ std::size_t first_bad_byte(std::string_view text) {
   return std::string_view::npos;
 }
 
+/// A number that is not finite, as Python writes it, and a JSON number of the same length that
+/// takes its place before the parser, so that every position remains what it was.
+struct SpecialNumber {
+  std::string_view word;
+  std::string_view placeholder;
+  double value;
+};
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr std::array kSpecialNumbers = {
+    SpecialNumber{"-Infinity", "0e0000000", -kInfinite},
+    SpecialNumber{"Infinity", "0e000000", kInfinite},
+    SpecialNumber{"NaN", "0e0", std::numeric_limits<double>::quiet_NaN()}};
+
+/// Of the document without them: their offsets.
+using SpecialNumbers = std::map<std::size_t, const SpecialNumber*>;
+
+bool within_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         c == '.' || c == '+' || c == '-';
+}
+
+/// Puts the placeholders into `text`.
+SpecialNumbers replace_special_numbers(std::string& text) {
+  SpecialNumbers found;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"';
+    if ((c != '-' && c != 'I' && c != 'N') || (i > 0 && within_word(text[i - 1]))) continue;
+    for (const SpecialNumber& each : kSpecialNumbers) {
+      const std::size_t end = i + each.word.size();
+      if (text.compare(i, each.word.size(), each.word) != 0) continue;
+      if (end < text.size() && within_word(text[end])) continue;
+      text.replace(i, each.word.size(), each.placeholder);
+      found.emplace(i, &each);
+      break;
+    }
+  }
+  return found;
+}
+
+/// An error names the words of the file.
+std::string with_special_words(std::string text) {
+  for (const SpecialNumber& each : kSpecialNumbers) {
+    for (std::size_t at = 0; (at = text.find(each.placeholder, at)) != std::string::npos;) {
+      text.replace(at, each.placeholder.size(), each.word);
+    }
+  }
+  return text;
+}
+
 /// Receives parser events and assembles the document; the first error stops the parser.
 class Builder {
  public:
-  Builder(std::string_view text, std::string_view where, const char* const* reached)
-      : text_(text), where_(where), reached_(reached) {}
+  /// `special`: null for a document of JSON as its standard has it.
+  Builder(std::string_view text, std::string_view where, const char* const* reached,
+          const SpecialNumbers* special)
+      : text_(text), where_(where), reached_(reached), special_(special) {}
 
   bool null() { return add_value(nullptr); }
   bool boolean(bool value) { return add_value(value); }
   bool number_integer(std::int64_t value) { return add_value(value); }
   bool number_unsigned(std::uint64_t value) { return add_value(value); }
-  bool number_float(double value, const std::string&) { return add_value(value); }
+  bool number_float(double value, const std::string& digits) {
+    if (special_ != nullptr) {
+      // The parser has read one character behind the number, unless the document ends there.
+      const auto end = static_cast<std::size_t>(*reached_ - text_.data());
+      for (const std::size_t behind : {std::size_t{1}, std::size_t{0}}) {
+        if (end < digits.size() + behind) continue;
+        const auto at = special_->find(end - digits.size() - behind);
+        if (at != special_->end()) return add_value(at->second->value);
+      }
+    }
+    return add_value(value);
+  }
   bool string(std::string& value) { return add_value(std::move(value)); }
   bool binary(Json::binary_t&) { return false; }  // JSON text has no binary values
   bool start_object(std::size_t) { return open(Json::object()); }
@@ -122,8 +196,9 @@ class Builder {
       return refuse_at(offset, "the document ends too early", "a complete JSON document");
     }
     constexpr std::size_t kLongestReason = 160;
-    return refuse_at(offset, "not valid JSON: " + std::string(reason.substr(0, kLongestReason)),
-                     "");
+    std::string shown(reason.substr(0, kLongestReason));
+    if (special_ != nullptr && !special_->empty()) shown = with_special_words(std::move(shown));
+    return refuse_at(offset, "not valid JSON: " + std::move(shown), "");
   }
 
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
@@ -167,8 +242,20 @@ class Builder {
     return true;
   }
   bool close() {
+    if (special_ != nullptr) untag(*levels_.back().container);
     levels_.pop_back();
     return true;
+  }
+  /// {"__float__": "Infinity"} becomes the number.
+  static void untag(Json& value) {
+    if (!value.is_object() || value.size() != 1 || !value.contains("__float__")) return;
+    const Json& tag = value["__float__"];
+    for (const SpecialNumber& each : kSpecialNumbers) {
+      if (tag.is_string() && tag.get_ref<const std::string&>() == each.word) {
+        value = each.value;
+        return;
+      }
+    }
   }
 
   bool refuse(std::string found, std::string expected) {
@@ -184,14 +271,15 @@ class Builder {
   std::string_view text_;
   std::string where_;
   const char* const* reached_;
+  const SpecialNumbers* special_;
   Json root_;
   std::vector<Level> levels_;
   std::optional<Error> error_;
 };
 
-}  // namespace
+enum class Dialect { standard, python };
 
-Result<Json> parse_json(std::string_view text, std::string_view where) {
+Result<Json> parse(std::string_view text, std::string_view where, Dialect dialect) {
   if (text.size() > static_cast<std::size_t>(kLongest)) {
     return input_error(std::string(where),
                        fmt::format("the document is too long: {} bytes", text.size()),
@@ -207,8 +295,15 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return input_error(std::string(where), "the document is empty", "a JSON document");
   }
+  std::string finite;
+  SpecialNumbers special;
+  if (dialect == Dialect::python) {
+    finite = text;
+    special = replace_special_numbers(finite);
+    text = finite;
+  }
   const char* reached = text.data();
-  Builder builder(text, where, &reached);
+  Builder builder(text, where, &reached, dialect == Dialect::python ? &special : nullptr);
   const CountingIterator begin(text.data(), &reached);
   const CountingIterator end(text.data() + text.size(), &reached);
   const bool whole = Json::sax_parse(begin, end, &builder);
@@ -217,10 +312,26 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
   return builder.release();
 }
 
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, std::string_view where) {
+  return parse(text, where, Dialect::standard);
+}
+
+Result<Json> parse_python_json(std::string_view text, std::string_view where) {
+  return parse(text, where, Dialect::python);
+}
+
 Result<Json> read_json(const std::string& path) {
   const Result<std::string> text = read_file(path, kLongest);
   if (!text) return text.error();
   return parse_json(*text, path);
+}
+
+Result<Json> read_python_json(const std::string& path) {
+  const Result<std::string> text = read_file(path, kLongest);
+  if (!text) return text.error();
+  return parse_python_json(*text, path);
 }
 
 }  // namespace echelon

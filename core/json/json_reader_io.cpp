@@ -21,6 +21,10 @@ std::string described(const Json& value) {
   if (value.is_array()) return "a list";
   if (value.is_string())
     return "the string \"" + printable(value.get_ref<const std::string&>()) + "\"";
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {  // JSON has no word for it
+    const auto number = value.get<double>();
+    return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+  }
   return printable(value.dump());
 }
 

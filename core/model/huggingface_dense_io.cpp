@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/model/huggingface_pieces_io.hpp"
@@ -30,6 +32,8 @@ void read_mixed_windows(JsonReader& reader, ModelSpec& model, std::int64_t patte
   }
 }
 
+}  // namespace
+
 void read_cohere_block(JsonReader& reader, ModelSpec& model) {
   read_widths(reader, model);
   read_positions(reader, model);
@@ -46,8 +50,6 @@ void read_cohere_block(JsonReader& reader, ModelSpec& model) {
   const double scale = reader.number_or("logit_scale", 0, 1e9, 0.0625);
   if (scale != 1) add_arithmetic(model, fmt::format("logits multiplied by {:g}", scale));
 }
-
-}  // namespace
 
 void read_apertus(JsonReader& reader, ModelSpec& model) {
   read_llama_like(
@@ -132,6 +134,14 @@ void read_glm4(JsonReader& reader, ModelSpec& model) {
   model.post_norms = true;
 }
 
+/// GLM-4.1V: GLM-4-0414's block, whose heads share the hidden width.
+void read_glm4v(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5});
+  model.qkv_bias = model.post_norms = true;
+  reader.ignore({"attention_bias"});  // true in every model, and for the class
+  add_arithmetic(model, "rotary pairs next to each other");
+}
+
 /// GPT-NeoX and Pythia.
 void read_gpt_neox(JsonReader& reader, ModelSpec& model) {
   read_layer_norm_block(reader, model);
@@ -181,7 +191,12 @@ void read_granite_factors(JsonReader& reader, ModelSpec& model) {
       {"logits_scaling", "logits divided by {:g}"}};
   for (const auto& [key, words] : kFactors) {
     const double factor = reader.number_or(key, 0, 1e9, 1);
-    if (factor != 1) add_arithmetic(model, fmt::format(fmt::runtime(words), factor));
+    // Scores are multiplied by it instead of by one over the root of the head's width.
+    const double usual = std::string_view(key) == "attention_multiplier"
+                             ? 1 / std::sqrt(static_cast<double>(model.head_dim))
+                             : 1;
+    if (std::abs(factor - usual) > 1e-6 * usual)
+      add_arithmetic(model, fmt::format(fmt::runtime(words), factor));
   }
 }
 

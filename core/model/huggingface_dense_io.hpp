@@ -8,12 +8,15 @@ namespace echelon {
 
 void read_apertus(JsonReader& reader, ModelSpec& model);
 void read_arcee(JsonReader& reader, ModelSpec& model);
+/// Command R's and Command A's block but for norms of queries and keys, and windows.
+void read_cohere_block(JsonReader& reader, ModelSpec& model);
 void read_cohere(JsonReader& reader, ModelSpec& model);
 void read_cohere2(JsonReader& reader, ModelSpec& model);
 void read_ernie4_5(JsonReader& reader, ModelSpec& model);
 void read_exaone4(JsonReader& reader, ModelSpec& model);
 void read_glm(JsonReader& reader, ModelSpec& model);
 void read_glm4(JsonReader& reader, ModelSpec& model);
+void read_glm4v(JsonReader& reader, ModelSpec& model);
 void read_gpt_neox(JsonReader& reader, ModelSpec& model);
 void read_gptj(JsonReader& reader, ModelSpec& model);
 void read_granite(JsonReader& reader, ModelSpec& model);

@@ -22,7 +22,7 @@ int number_or(JsonReader& reader, std::string_view key, int otherwise) {
 
 }  // namespace
 
-void read_latent_attention(JsonReader& reader, ModelSpec& model) {
+void read_latent_attention(JsonReader& reader, ModelSpec& model, std::int64_t value_head) {
   LatentAttention& mla = model.mla;
   mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
   const Json* queries = reader.member("q_lora_rank");  // null: projected directly
@@ -31,7 +31,9 @@ void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   }
   mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
   mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
-  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
+  mla.v_head_dim =
+      small(value_head > 0 ? reader.integer_or("v_head_dim", 1, kMaxHeadDim, value_head)
+                           : reader.integer("v_head_dim", 1, kMaxHeadDim));
   model.kv_heads = model.heads;
   constexpr const char* kPairs = "num_key_value_heads";
   if (reader.has(kPairs)) {
@@ -150,13 +152,16 @@ void set_dense_layers(JsonReader& reader, ModelSpec& model, std::string_view key
 
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
   MixtureOfExperts& moe = model.moe;
-  moe.experts = small(reader.integer("n_routed_experts", 1, kMaxExperts));
+  const bool renamed = !reader.has("n_routed_experts") && reader.has("num_experts");  // Sarvam
+  moe.experts = small(reader.integer(renamed ? "num_experts" : "n_routed_experts", 1, kMaxExperts));
   moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
-  const Json* shared = reader.member("n_shared_experts");  // null: none
+  const char* key =
+      renamed && reader.has("num_shared_experts") ? "num_shared_experts" : "n_shared_experts";
+  const Json* shared = reader.member(key);  // null: none
   const bool none = shared != nullptr && shared->is_null();
-  const std::int64_t count = none ? 0 : reader.integer("n_shared_experts", 0, kMaxExperts);
-  set_shared_experts(reader, "n_shared_experts", moe, count, moe.expert_ffn_hidden);
+  const std::int64_t count = none ? 0 : reader.integer(key, 0, kMaxExperts);
+  set_shared_experts(reader, key, moe, count, moe.expert_ffn_hidden);
   read_router_groups(reader, moe, otherwise);
   if (read_mlp_kinds(reader, model)) return;
   const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
@@ -172,7 +177,8 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups ot
 void read_latent_block(JsonReader& reader, ModelSpec& model, const LatentDefaults& otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
-  read_latent_attention(reader, model);
+  read_latent_attention(reader, model,
+                        otherwise.hidden_value_heads ? std::max(1, model.hidden / model.heads) : 0);
   model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", otherwise.tied_embeddings);
   read_norm_epsilon(reader, model, "rms_norm_eps", otherwise.norm_epsilon);

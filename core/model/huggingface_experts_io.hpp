@@ -49,13 +49,15 @@ void set_dense_layers(JsonReader& reader, ModelSpec& model, std::string_view key
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
 /// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise);
-/// Widths of latent attention, by the keys of DeepSeek's files.
-void read_latent_attention(JsonReader& reader, ModelSpec& model);
 /// Defaults of the configuration class of a family with latent attention.
 struct LatentDefaults {
   bool tied_embeddings = false;
   double norm_epsilon = 1e-6;
+  bool hidden_value_heads = false;  ///< without v_head_dim values share the hidden width evenly
 };
+/// Widths of latent attention, by the keys of DeepSeek's files. `value_head`: the width of a
+/// value's head where the file does not say; 0: it must.
+void read_latent_attention(JsonReader& reader, ModelSpec& model, std::int64_t value_head = 0);
 /// A model with latent attention and dense layers.
 void read_latent_block(JsonReader& reader, ModelSpec& model, const LatentDefaults& otherwise);
 /// The list of MLPs in files that transformers 5 wrote. False if there is none.

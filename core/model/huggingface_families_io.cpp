@@ -15,37 +15,16 @@
 #include "core/model/huggingface_lfm2_io.hpp"
 #include "core/model/huggingface_mixtures_io.hpp"
 #include "core/model/huggingface_more_mixtures_io.hpp"
+#include "core/model/huggingface_newer_mixtures_io.hpp"
+#include "core/model/huggingface_older_dense_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
+#include "core/model/huggingface_recent_dense_io.hpp"
 #include "core/model/huggingface_recent_mixtures_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
 namespace echelon {
 
 namespace {
-
-void read_gpt2(JsonReader& reader, ModelSpec& model) {
-  read_gpt_widths(reader, model);
-  const bool old = !reader.has("n_positions") && reader.has("n_ctx");
-  model.max_positions = small(reader.integer(old ? "n_ctx" : "n_positions", 1, kMaxPositions));
-  model.normalization = Normalization::layer_norm;
-  model.position = PositionEmbedding::learned;
-  model.activation = read_activation(reader, "activation_function", Activation::gelu, model);
-  model.gated_mlp = false;
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-  read_norm_epsilon(reader, model, "layer_norm_epsilon", 1e-5);
-  if (!reader.boolean_or("scale_attn_weights", true)) {
-    add_arithmetic(model, "attention scores that are not scaled (scale_attn_weights)");
-  }
-  if (reader.boolean_or("scale_attn_by_inverse_layer_idx", false)) {
-    add_arithmetic(model, "attention scores scaled by layer (scale_attn_by_inverse_layer_idx)");
-  }
-  // n_ctx repeats the context length; the planner models only two dropouts.
-  reader.ignore({"n_ctx", "embd_pdrop"});
-  constexpr double kClassDefault = 0.1;
-  model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, kClassDefault);
-  model.attention_dropout = reader.number_or("attn_pdrop", 0, 1, kClassDefault);
-}
 
 void read_llama(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.kv_heads = MissingKvHeads::mean_multi_head});
@@ -135,6 +114,14 @@ void read_gemma(JsonReader& reader, ModelSpec& model) {
   reader.ignore({"hidden_act", "sliding_window_size"});
 }
 
+/// VaultGemma: Gemma 2 without the norms behind attention and MLP.
+void read_vaultgemma(JsonReader& reader, ModelSpec& model) {
+  read_gemma(reader, model);
+  read_gemma_scores(reader, model, true);
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);
+}
+
 void read_gemma2(JsonReader& reader, ModelSpec& model) {
   read_gemma(reader, model);
   read_gemma_scores(reader, model, true);
@@ -201,6 +188,24 @@ void read_phi3(JsonReader& reader, ModelSpec& model) {
   read_window(reader, model, 0, model.layers);
 }
 
+/// Phi-4-multimodal: the published file describes its other networks by keys of its own.
+constexpr std::array kPhi4Networks = {"audio_processor", "embd_layer", "img_processor",
+                                      "speech_lora", "vision_lora"};
+void read_phi4_multimodal(JsonReader& reader, ModelSpec& model) {
+  read_phi3(reader, model);
+  for (const char* key : kPhi4Networks) reader.ignore({key});
+}
+
+void note_phi4_multimodal(JsonReader& reader, const ModelSpec&, std::vector<std::string>& remarks) {
+  std::string found;
+  for (const char* key : kPhi4Networks) {
+    if (reader.has(key)) found += (found.empty() ? "" : ", ") + std::string(key);
+  }
+  if (found.empty()) return;
+  remarks.push_back("not planned: " + found +
+                    " of the model's file; the plan is for its language model alone");
+}
+
 void read_nemotron(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model,
                   {.kv_heads = MissingKvHeads::mean_multi_head, .rope = {.rotated_part = 0.5}});
@@ -212,42 +217,6 @@ void read_nemotron(JsonReader& reader, ModelSpec& model) {
   read_attention_bias(reader, model);
   model.mlp_bias = reader.boolean_or("mlp_bias", false);
   model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
-}
-
-void read_bloom(JsonReader& reader, ModelSpec& model) {
-  const bool old_width = !reader.has("hidden_size") && reader.has("n_embed");
-  const bool old_heads = !reader.has("n_head") && reader.has("num_attention_heads");
-  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
-  model.hidden = small(reader.integer(old_width ? "n_embed" : "hidden_size", 1, kMaxHidden));
-  model.heads = small(reader.integer(old_heads ? "num_attention_heads" : "n_head", 1, kMaxHeads));
-  model.kv_heads = model.heads;
-  if (model.hidden % model.heads != 0) {
-    reader.fail(old_heads ? "num_attention_heads" : "n_head",
-                fmt::format("{} heads do not divide the width {}", model.heads, model.hidden),
-                "a divisor of the width");
-  }
-  model.head_dim = std::max(1, model.hidden / model.heads);
-  model.ffn_hidden = small(std::int64_t{4} * model.hidden);
-  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
-  constexpr int kTrainedOn = 2048;  // ALiBi has no table; BLOOM was trained at 2048
-  model.max_positions = small(reader.integer_or("seq_length", 1, kMaxPositions, kTrainedOn));
-  model.normalization = Normalization::layer_norm;
-  model.position = PositionEmbedding::alibi;
-  model.activation = Activation::gelu;
-  model.gated_mlp = false;
-  model.embedding_norm = true;
-  read_norm_epsilon(reader, model, "layer_norm_epsilon", 1e-5);
-  if (reader.boolean_or("apply_residual_connection_post_layernorm", false)) {
-    add_arithmetic(model, "residuals taken after the norm");
-  }
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-  model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
-  read_dropout(reader, model);
-  // How scores are computed, and a second name of n_head.
-  reader.ignore({"attention_softmax_in_fp32", "masked_softmax_fusion", "num_attention_heads",
-                 "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "offset_alibi",
-                 "bias_dropout_fusion", "unk_token_id", "n_inner"});
 }
 
 void read_qwen3_5(JsonReader& reader, ModelSpec& model) {
@@ -313,6 +282,27 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"starcoder2", "Starcoder2", read_starcoder2},
     HuggingFaceFamily{"gpt_neox", "GPTNeoX", read_gpt_neox},
     HuggingFaceFamily{"gptj", "GPTJ", read_gptj},
+    HuggingFaceFamily{"codegen", "CodeGen", read_gptj},
+    HuggingFaceFamily{"gpt_bigcode", "GPTBigCode", read_gpt_bigcode},
+    HuggingFaceFamily{"gpt_neo", "GPTNeo", read_gpt_neo},
+    HuggingFaceFamily{"opt", "OPT", read_opt},
+    HuggingFaceFamily{"falcon", "Falcon", read_falcon},
+    HuggingFaceFamily{"mpt", "Mpt", read_mpt},
+    HuggingFaceFamily{"stablelm", "StableLm", read_stablelm},
+    HuggingFaceFamily{"persimmon", "Persimmon", read_persimmon},
+    HuggingFaceFamily{"olmo", "Olmo", read_olmo},
+    HuggingFaceFamily{"vaultgemma", "VaultGemma", read_vaultgemma},
+    HuggingFaceFamily{"ministral", "Ministral", read_ministral},
+    HuggingFaceFamily{"cwm", "Cwm", read_cwm},
+    HuggingFaceFamily{"exaone", "Exaone", read_exaone},
+    HuggingFaceFamily{"granite_swa", "GraniteSWA", read_granite_swa},
+    HuggingFaceFamily{"hyperclovax", "HyperCLOVAX", read_hyperclovax},
+    HuggingFaceFamily{"helium", "Helium", read_helium},
+    HuggingFaceFamily{"iquestcoder", "IQuestCoder", read_iquestcoder},
+    HuggingFaceFamily{"jais2", "Jais2", read_jais2},
+    HuggingFaceFamily{"minicpm3", "MiniCPM3", read_minicpm3},
+    HuggingFaceFamily{"nanochat", "NanoChat", read_nanochat},
+    HuggingFaceFamily{"apertus1p5_text", "Apertus1p5Text", read_apertus1p5},
     HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
     HuggingFaceFamily{"qwen2_moe", "Qwen2Moe", read_qwen2_moe, true},
     HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
@@ -349,7 +339,31 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"mistral4", "Mistral4", read_mistral4, true},
     HuggingFaceFamily{"lfm2", "Lfm2", read_lfm2},
     HuggingFaceFamily{"lfm2_moe", "Lfm2Moe", read_lfm2_moe, true},
-    // Language models of models that see images.
+    HuggingFaceFamily{"granitemoeshared", "GraniteMoeShared", read_granitemoeshared, true},
+    HuggingFaceFamily{"granitemoe_swa", "GraniteMoeSWA", read_granitemoe_swa, true},
+    HuggingFaceFamily{"cohere2_moe", "Cohere2Moe", read_cohere2_moe, true},
+    HuggingFaceFamily{"flex_olmo", "FlexOlmo", read_flex_olmo, true},
+    HuggingFaceFamily{"mellum", "Mellum", read_mellum, true},
+    HuggingFaceFamily{"sarvam_moe", "SarvamMoE", read_sarvam_moe, true},
+    HuggingFaceFamily{"sarvam_mla", "SarvamMLA", read_sarvam_mla, true},
+    HuggingFaceFamily{"axk1", "AXK1", read_axk1, true},
+    HuggingFaceFamily{"beam", "Beam", read_beam, true},
+    HuggingFaceFamily{"flint", "Flint", read_flint, true},
+    HuggingFaceFamily{"kolibri1", "Kolibri1", read_kolibri1, true},
+    // Language models of models that see images or hear.
+    HuggingFaceFamily{"emu3_text_model", "Emu3", read_llama},
+    HuggingFaceFamily{"glm4v_text", "Glm4v", read_glm4v},
+    HuggingFaceFamily{"glm4v_moe_text", "Glm4vMoe", read_glm4v_moe, true},
+    HuggingFaceFamily{"granite4_vision_text", "Granite4Vision", read_granite},
+    HuggingFaceFamily{"granite_docling_text", "GraniteDocling", read_granite},
+    HuggingFaceFamily{"muse_glimmer_text", "MuseGlimmer", read_muse_glimmer},
+    HuggingFaceFamily{"paddleocr_vl_text", "PaddleOCRVL", read_ernie4_5},
+    HuggingFaceFamily{"qwen2_5_omni_text", "Qwen2_5Omni", read_qwen2},
+    HuggingFaceFamily{"qwen3_omni_moe_text", "Qwen3OmniMoe", read_qwen3_moe, true},
+    HuggingFaceFamily{"aria_text", "AriaText", read_aria, true},
+    HuggingFaceFamily{"phi4_multimodal", "Phi4Multimodal", read_phi4_multimodal, false,
+                      note_phi4_multimodal},
+    HuggingFaceFamily{"phi4mm", "Phi4MM", read_phi4_multimodal, false, note_phi4_multimodal},
     HuggingFaceFamily{"qwen2_vl", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_vl_text", "Qwen2VL", read_qwen2},
     HuggingFaceFamily{"qwen2_5_vl", "Qwen2_5_VL", read_qwen2},

@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/huggingface_families_io.hpp"
+#include "core/model/huggingface_networks_io.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
 #include "core/model/model_io.hpp"
@@ -140,12 +141,6 @@ std::string family_name(JsonReader& reader) {
   return name;
 }
 
-bool is_family(std::string_view type) {
-  const auto families = huggingface_families();
-  return std::any_of(families.begin(), families.end(),
-                     [&](const HuggingFaceFamily& each) { return each.model_type == type; });
-}
-
 /// An unknown key may change the model's computation; it is recorded, so that no run ignores it.
 void note_unknown_keys(const JsonReader& reader, ModelReading& reading) {
   std::string list;
@@ -197,18 +192,6 @@ void note_defaults(const JsonReader& reader, const Json& object, ModelReading& r
   if (list.empty()) return;
   reading.remarks.push_back(fmt::format(
       "by default of {}, since the model's file has no such keys: {}", model.architecture, list));
-}
-
-/// The parts of the outer object that belong to other networks: vision_config, audio_config.
-std::string other_networks(const Json& document) {
-  std::string list;
-  for (const auto& [key, value] : document.items()) {
-    const bool network = key.ends_with("_config") && value.is_object() && key != "text_config" &&
-                         key != "quantization_config" && value.contains("model_type");
-    const bool tower = key == "vision_config" && value.is_object();
-    if (network || tower) list += (list.empty() ? "" : " and ") + printable(key);
-  }
-  return list;
 }
 
 void note_other_networks(const Json& document, ModelReading& reading) {
@@ -319,34 +302,6 @@ void note_unused_experts(JsonReader& reader, ModelReading& reading) {
       "planned without experts, as transformers builds it: {} {} leaves none of the {} layers for "
       "them",
       kFirst, reader.integer(kFirst, 0, kMaxLayers), reading.model.layers));
-}
-
-/// The object that describes the language model: the file's own, or text_config in a file of
-/// several networks.
-struct LanguageModel {
-  Json object;
-  std::string type;
-  std::string pointer;
-};
-LanguageModel language_model(const Json& document, JsonReader& outer, std::string type) {
-  if (!outer.has("text_config") || outer.failed() || refuse_kind(outer, type)) {
-    // The language model alone, under the name of the whole.
-    if (!is_family(type) && is_family(type + "_text")) type += "_text";
-    return {document, std::move(type), ""};
-  }
-  LanguageModel model{document["text_config"], type + "_text", "/text_config"};
-  if (!model.object.is_object()) return model;
-  JsonReader inner(model.object, outer.where(), model.pointer);
-  inner.ignore_rest();
-  if (inner.has("model_type")) model.type = inner.string("model_type");
-  if (const Status read = inner.finish(); !read) {
-    outer.fail("text_config", read.error().found, read.error().expected);
-  }
-  // Some files say only outside that the embeddings are tied.
-  if (!model.object.contains("tie_word_embeddings") && outer.has("tie_word_embeddings")) {
-    model.object["tie_word_embeddings"] = outer.boolean("tie_word_embeddings");
-  }
-  return model;
 }
 
 }  // namespace

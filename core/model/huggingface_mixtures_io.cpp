@@ -180,7 +180,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
   constexpr int kClassDefault = 4096;
   // Every second layer, from the first, below max_window_layers.
   const int window_end = std::min(small(below), model.layers);
-  reader.ignore({"sliding_window"});  // unused without use_sliding_window
+  reader.ignore({"sliding_window", "layer_types"});  // unused without use_sliding_window
   if (windowed) read_window(reader, model, kClassDefault, (window_end + 1) / 2);
 }
 
@@ -222,6 +222,12 @@ void read_glm4_moe(JsonReader& reader, ModelSpec& model) {
   read_deepseek_experts(reader, model, {});
   read_router_weights(reader, model.moe, {.score = RouterScore::sigmoid});
   model.moe.router_bias = true;  // e_score_correction_bias, as in DeepSeek-V3
+}
+
+/// GLM-4.5V. Source: transformers, models/glm4v_moe/configuration_glm4v_moe.py.
+void read_glm4v_moe(JsonReader& reader, ModelSpec& model) {
+  read_glm4_moe(reader, model);
+  if (reader.lacks("attention_bias")) model.qkv_bias = true;
 }
 
 /// MiniMax-M2, whose norms of queries and keys span all heads. Source: transformers,

@@ -11,6 +11,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model);
 void read_qwen3_moe(JsonReader& reader, ModelSpec& model);
 void read_qwen3_next(JsonReader& reader, ModelSpec& model);
 void read_glm4_moe(JsonReader& reader, ModelSpec& model);
+void read_glm4v_moe(JsonReader& reader, ModelSpec& model);
 void read_minimax_m2(JsonReader& reader, ModelSpec& model);
 void read_olmoe(JsonReader& reader, ModelSpec& model);
 /// If n_routed_experts is null: dense layers with latent attention.

@@ -1,5 +1,8 @@
 // Why a HuggingFace config.json is not read: operators without a price, other kinds of models,
 // unknown families.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -40,6 +43,9 @@ constexpr std::string_view kSharedKeys =
     "layers that share an indexer's choice of keys, or latent keys";
 constexpr std::string_view kMoreHeads = "a number of heads that differs between layers";
 constexpr std::string_view kPerLayer = "embeddings of each layer and keys shared by layers";
+constexpr std::string_view kLoops = "layers that run several times";
+constexpr std::string_view kInkling =
+    "relative positions in attention scores, and convolutions of keys, values and branches";
 constexpr std::array kUnpriced = {
     UnpricedOperator{{"jamba", "mixtral"}, kFirstMamba},
     UnpricedOperator{{"zamba", "bamba"}, kSharedBlock},
@@ -80,6 +86,24 @@ constexpr std::array kUnpriced = {
     UnpricedOperator{{"mllama", "llama"}, "cross-attention to images"},
     UnpricedOperator{{"longcat_flash", "deepseek_v3"}, "two attention blocks in each layer"},
     UnpricedOperator{{"nemotron-nas", "llama"}, "blocks that differ between layers"},
+    UnpricedOperator{{"axk2", "deepseek_v32"},
+                     "norms with a gate of low rank, and gated latent attention"},
+    UnpricedOperator{{"lfm3", "lfm2"},
+                     "short convolutions next to windowed attention, whose heads have gates"},
+    UnpricedOperator{{"lara_mini", "qwen3_next"}, "gated delta nets next to windowed attention"},
+    UnpricedOperator{{"inkling_text", "exaone_moe"}, kInkling},
+    UnpricedOperator{{"inkling2_text", "exaone_moe"}, kInkling},
+    UnpricedOperator{{"inkling2_loop_text", "exaone_moe"}, kInkling},
+    UnpricedOperator{{"muse_spark_text", "nemotron_h"},
+                     "gates of residuals, and norms around a latent of experts"},
+    UnpricedOperator{{"hrm_text", "llama"}, kLoops},
+    UnpricedOperator{{"dory", "llama"}, kLoops},
+    UnpricedOperator{{"bitnet", "llama"}, "ternary weights, and norms within attention and MLP"},
+    UnpricedOperator{{"blt", "llama"}, "patches of bytes, with cross-attention to them"},
+    UnpricedOperator{{"diffllama", "llama"}, "differential attention (two softmaxes in each head)"},
+    UnpricedOperator{{"doge", "llama"}, "attention with a mask that it computes"},
+    UnpricedOperator{{"jetmoe", "mixtral"}, "experts in attention's projections"},
+    UnpricedOperator{{"reformer", "gpt2"}, "attention by hashing, and reversible layers"},
 };
 /// Keys that announce such an operator under another family's name.
 struct UnpricedKey {
@@ -102,11 +126,48 @@ constexpr std::array kMixtures = {
 };
 constexpr std::array<std::string_view, 5> kExpertCounts = {
     "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "n_experts"};
-constexpr auto kOtherKinds = std::to_array<std::string_view>(
-    {"bert",        "roberta",    "distilbert", "albert", "electra", "deberta", "deberta-v2",
-     "xlm-roberta", "modernbert", "t5",         "mt5",    "umt5",    "bart",    "mbart",
-     "pegasus",     "marian",     "m2m_100",    "longt5", "whisper", "vit",     "clip",
-     "siglip",      "siglip2",    "wav2vec2",   "t5gemma"});
+constexpr auto kOtherKinds = std::to_array<std::string_view>({"camembert",
+                                                              "ernie",
+                                                              "roc_bert",
+                                                              "rembert",
+                                                              "roformer",
+                                                              "big_bird",
+                                                              "bert-generation",
+                                                              "data2vec-text",
+                                                              "megatron-bert",
+                                                              "xlm-roberta-xl",
+                                                              "roberta-prelayernorm",
+                                                              "xmod",
+                                                              "xlm",
+                                                              "xlnet",
+                                                              "trocr",
+                                                              "git",
+                                                              "moshi",
+                                                              "bert",
+                                                              "roberta",
+                                                              "distilbert",
+                                                              "albert",
+                                                              "electra",
+                                                              "deberta",
+                                                              "deberta-v2",
+                                                              "xlm-roberta",
+                                                              "modernbert",
+                                                              "t5",
+                                                              "mt5",
+                                                              "umt5",
+                                                              "bart",
+                                                              "mbart",
+                                                              "pegasus",
+                                                              "marian",
+                                                              "m2m_100",
+                                                              "longt5",
+                                                              "whisper",
+                                                              "vit",
+                                                              "clip",
+                                                              "siglip",
+                                                              "siglip2",
+                                                              "wav2vec2",
+                                                              "t5gemma"});
 
 template <class List>
 bool contains(const List& list, std::string_view word) {
@@ -121,13 +182,18 @@ const Relative* find_relative(const List& list, std::string_view type) {
   return at == list.end() ? nullptr : &*at;
 }
 
-std::string list_of_families(bool with_experts_only) {
-  std::string list;
+std::vector<std::string> names_of_families(bool with_experts_only) {
+  std::vector<std::string> names;
   for (const HuggingFaceFamily& family : huggingface_families()) {
-    if (with_experts_only && !family.experts) continue;
-    list += (list.empty() ? "one of " : ", ") + std::string(family.model_type);
+    if (family.experts || !with_experts_only) names.emplace_back(family.model_type);
   }
-  return list;
+  return names;
+}
+
+/// All of them only where no name is near: nobody finds the near one in a line of a hundred.
+std::string expected_family(const std::vector<std::string>& names, const std::string& near) {
+  return near.empty() ? fmt::format("one of {}", fmt::join(names, ", "))
+                      : fmt::format("one of {} supported families", names.size());
 }
 
 std::string nearest_supported(const Relative* relative) {
@@ -142,17 +208,18 @@ void refuse_other_kind(JsonReader& reader, std::string_view type) {
 }
 
 void refuse_mixture(JsonReader& reader, const std::string& type) {
+  const std::vector<std::string> known = names_of_families(true);
+  const Relative* relative = find_relative(kMixtures, type);
+  std::string near = relative == nullptr ? did_you_mean(type, known) : nearest_supported(relative);
   reader.fail("model_type", in_quotes(type) + " is a mixture-of-experts model of another family",
-              list_of_families(true), nearest_supported(find_relative(kMixtures, type)));
+              expected_family(known, near), near);
 }
 
 void refuse_unknown(JsonReader& reader, const std::string& type) {
-  std::vector<std::string> known;
-  for (const HuggingFaceFamily& family : huggingface_families()) {
-    known.emplace_back(family.model_type);
-  }
-  reader.fail("model_type", "unknown architecture " + in_quotes(type), list_of_families(false),
-              did_you_mean(type, known));
+  const std::vector<std::string> known = names_of_families(false);
+  const std::string near = did_you_mean(type, known);
+  reader.fail("model_type", "unknown architecture " + in_quotes(type), expected_family(known, near),
+              near);
 }
 
 /// Rejects experts under the name of a dense family.

@@ -75,7 +75,7 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
     rope.low_frequency_factor = inner.number("low_freq_factor", kMinRope, kMaxRope);
     rope.high_frequency_factor = inner.number("high_freq_factor", kMinRope, kMaxRope);
     read_original_positions(inner, rope, original, model);
-  } else if (word == "yarn") {
+  } else if (word == "yarn" || word == "deepseek_yarn") {  // the second: Sarvam's word for it
     rope.scaling = RopeScaling::yarn;
     read_original_positions(inner, rope, original, model);
     read_yarn(inner, rope, model);
@@ -133,8 +133,12 @@ void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwi
   std::string pointer = "/" + std::string(key);
   if (object->contains("full_attention")) {  // one object per kind of layer
     add_arithmetic(model, "rotary embeddings that differ between layers");
-    object = &(*object)["full_attention"];
-    pointer += "/full_attention";
+    // null: these layers have no positions, which the families that may have them say.
+    const bool none =
+        (*object)["full_attention"].is_null() && object->contains("sliding_attention");
+    const char* kind = none ? "sliding_attention" : "full_attention";
+    object = &(*object)[kind];
+    pointer += "/" + std::string(kind);
   }
   JsonReader inner(*object, reader.where(), pointer);
   inner.ignore_rest();

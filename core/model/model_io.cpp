@@ -14,6 +14,7 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/embedded.hpp"
 #include "core/base/text.hpp"
+#include "core/json/python_json_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
 namespace echelon {
@@ -156,7 +157,7 @@ Result<ModelReading> model_from(const Json& document, std::string_view where) {
 }  // namespace
 
 Result<ModelSpec> parse_model(std::string_view json, std::string_view where) {
-  const Result<Json> document = parse_json(json, where);
+  const Result<Json> document = parse_python_json(json, where);
   if (!document) return document.error();
   Result<ModelReading> reading = model_from(*document, where);
   if (!reading) return reading.error();
@@ -190,7 +191,7 @@ Result<ModelReading> read_model(std::string_view name_or_path) {
     }
     path = inside;
   }
-  const Result<Json> document = read_json(path);
+  const Result<Json> document = read_python_json(path);
   if (!document) return document.error();
   return model_from(*document, path);
 }

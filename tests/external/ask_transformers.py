@@ -20,8 +20,28 @@ import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-# Parameters that no model file of ours has: those of xIELU in every layer.
-NOT_COUNTED = {"apertus": lambda config: 2 * config.num_hidden_layers}
+def xielu(config):
+    return 2 * config.num_hidden_layers
+
+
+def gains(config):
+    return -(2 * config.num_hidden_layers + 1) * config.hidden_size
+
+
+# Parameters that no model file of ours has: those of xIELU in every layer, A.X K1's norm behind its
+# experts, a bias per head of Beam's gate, two of OPT's positions. Below zero: what our files have
+# and the module has not, gains of norms. The remarks of a model name them (other_arithmetic).
+NOT_COUNTED = {
+    "apertus": xielu,
+    "apertus1p5_text": xielu,
+    "axk1": lambda config: config.mlp_layer_types.count("sparse") * config.hidden_size,
+    "beam": lambda config: config.num_hidden_layers * config.num_attention_heads,
+    "nanochat": gains,
+    "olmo": gains,
+    "opt": lambda config: 2 * config.hidden_size,
+}
+# Modules of other networks within a language model's.
+OTHER_NETWORKS = ("embed_tokens_extend.",)
 
 CORRECTIONS = ("e_score_correction_bias", "expert_bias", "moe_statics.e_score_correction_bias")
 
@@ -31,7 +51,11 @@ def module_parameters(config):
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
     model.tie_weights()
-    total = sum(each.numel() for each in model.parameters())
+    total = sum(
+        each.numel()
+        for name, each in model.named_parameters()
+        if not any(other in name for other in OTHER_NETWORKS)
+    )
     corrections = sum(
         each.numel() for name, each in model.named_buffers() if name.endswith(CORRECTIONS)
     )

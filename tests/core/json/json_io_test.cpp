@@ -1,8 +1,11 @@
 #include "core/json/json_io.hpp"
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <string>
 
+#include "core/json/python_json_io.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"
 
@@ -62,6 +65,52 @@ TEST_CASE("invalid JSON is refused with its position") {
     INFO(text);
     CHECK_FALSE(parse_json(text, "a.json").ok());
   }
+}
+
+TEST_CASE("numbers that Python writes and JSON has not are read where the file may be Python's") {
+  const auto number = [](std::string_view text) {
+    return parse_python_json(text, "a.json").value().at("a").back().get<double>();
+  };
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  CHECK(number(R"({"a": [0.0, Infinity]})") == kInfinite);
+  CHECK(number(R"({"a": [-Infinity], "b": 1})") == -kInfinite);
+  CHECK(std::isnan(number(R"({"a":[NaN]})")));
+  CHECK(number(R"({"a": [{"__float__": "Infinity"}]})") == kInfinite);
+  CHECK(number(R"({"a": [{"__float__": "-Infinity"}]})") == -kInfinite);
+  CHECK(parse_python_json("Infinity", "a.json").value() == kInfinite);
+  // Strings, other tagged values and ordinary numbers are what they are.
+  const char* untouched =
+      R"({"Infinity":"NaN, -Infinity \" Infinity","b":{"__float__":"x"},"c":[0.0,0.0,-0.0]})";
+  CHECK(parse_python_json(untouched, "a.json").value().dump() == untouched);
+  CHECK(parse_python_json("[0e0, 0e000000]", "a.json").value().dump() == "[0.0,0.0]");
+}
+
+TEST_CASE("errors in a file with Python's numbers have its positions and words") {
+  const auto error = [](std::string_view text) {
+    return parse_python_json(text, "a.json").error().message();
+  };
+  CHECK(mentions(error("{\"a\": NaN,\n \"b\": [Infinity, -Infinity], c: 1}"), "line 2, column 30"));
+  CHECK(mentions(error("{\"a\": NaN, \"a\": 1}"), "line 1, column 14"));
+  CHECK(mentions(error("[NaN, -Infinity, c]"), "last read: '-Infinity, c'"));
+  for (const char* text : {"[--Infinity]", "[+Infinity]", "[-NaN]", "[1Infinity]", "[Infinity1]",
+                           "[Infinityx]", "[NaN.]", "[infinity]", "[nan]", "[-Infinit"}) {
+    INFO(text);
+    CHECK_FALSE(parse_python_json(text, "a.json").ok());
+  }
+}
+
+TEST_CASE("a number that is not finite is named where it is read") {
+  const Json document =
+      parse_python_json(R"({"n": Infinity, "d": NaN, "b": -Infinity})", "a.json").value();
+  const auto found = [&](auto read) {
+    JsonReader reader(document, "a.json");
+    reader.ignore_rest();
+    read(reader);
+    return reader.finish().error().found;
+  };
+  CHECK(found([](JsonReader& reader) { reader.integer("n", 1, 9); }) == "Infinity");
+  CHECK(found([](JsonReader& reader) { reader.number("d", 0); }) == "NaN");
+  CHECK(found([](JsonReader& reader) { reader.boolean("b"); }) == "-Infinity");
 }
 
 TEST_CASE("a number too large for any type is refused, not made infinite") {

@@ -51,6 +51,14 @@ Json text_changed(const std::string& name, const std::string& key, const Json& v
 
 }  // namespace
 
+TEST_CASE("the list of layers that transformers 5 writes for Qwen2 is unused without its window") {
+  Json file = config_json("qwen2-57b-a14b");
+  const ModelSpec published = model_of(file);
+  file["layer_types"] = Json::array();
+  for (int i = 0; i < published.layers; ++i) file["layer_types"].push_back("full_attention");
+  CHECK(model_of(file) == published);
+}
+
 TEST_CASE("a published mixture's config.json gives the shapes of the catalog") {
   for (const char* name :
        {"mixtral-8x7b", "mixtral-8x22b", "qwen1.5-moe-a2.7b", "qwen2-57b-a14b", "qwen3-30b-a3b",
@@ -264,7 +272,9 @@ TEST_CASE("mixtures of another family are refused instead of misread") {
   const Error dbrx = error_of(changed("qwen3-30b-a3b", "model_type", "dbrx"));
   CHECK(mentions(dbrx, "mixture-of-experts"));
   CHECK(mentions(dbrx, "the nearest supported family is 'mixtral'"));
-  CHECK(mentions(dbrx, "one of mixtral, qwen2_moe"));
+  CHECK_FALSE(mentions(dbrx, "one of mixtral, qwen2_moe"));
+  const Error unlike = error_of(changed("qwen3-30b-a3b", "model_type", "zyzzyva_moe_z"));
+  CHECK(mentions(unlike, "mixture-of-experts"));
   CHECK(
       mentions(error_of(changed("qwen3-30b-a3b", "model_type", "some_moe")), "mixture-of-experts"));
   // An unknown family with experts is reported as a mixture.

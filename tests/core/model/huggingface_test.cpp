@@ -194,12 +194,20 @@ TEST_CASE("encoders are refused as not decoder-only") {
   CHECK(mentions(error_of(changed("llama2-70b", "is_encoder_decoder", true)), "decoder-only"));
 }
 
-TEST_CASE("the error for an unknown architecture names the nearest and lists all") {
+TEST_CASE("the error for an unknown architecture names the nearest, or else lists all") {
   const Error error = error_of(changed("llama2-70b", "model_type", "lama"));
   CHECK(error.where == "config.json at /model_type");
   CHECK(mentions(error, "unknown architecture 'lama'"));
   CHECK(mentions(error, "did you mean 'llama'?"));
-  CHECK(mentions(error, "gpt2, llama, mistral, qwen2, qwen3"));
+  CHECK(mentions(error, "supported families"));
+  CHECK_FALSE(mentions(error, "gpt2, llama"));
+  const Error new_one = error_of(changed("llama2-70b", "model_type", "qwen5_text"));
+  CHECK(mentions(new_one, "did you mean 'qwen3_5_text'?"));
+  const Error unlike = error_of(changed("llama2-70b", "model_type", "zyzzyva"));
+  CHECK(mentions(unlike, "gpt2, llama, mistral, qwen2, qwen3"));
+  const Error mixture = error_of(changed("llama2-70b", "model_type", "qwen9_moe"));
+  CHECK(mentions(mixture, "mixture-of-experts model of another family"));
+  CHECK(mentions(mixture, "did you mean 'qwen2_moe'?"));
   CHECK_FALSE(mentions(error_of(changed("llama2-70b", "model_type", "rwkv")), "did you mean"));
   CHECK_FALSE(changed("llama2-70b", "model_type", 7).ok());
   Json unnamed = Json::parse(config_text("llama2-70b"));

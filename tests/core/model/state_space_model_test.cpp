@@ -237,6 +237,26 @@ TEST_CASE("where layers have one part each, only those without a mixer have an M
   CHECK(whole.mixer_before_mlp() == TokenMixer::attention);
 }
 
+TEST_CASE(
+    "numbers that are not finite, as Python writes them, are read, and refused where they count") {
+  std::string text = slurp(family_path("bamba-9b"));
+  const std::string begin = R"({"time_step_limit": [0.0, Infinity], "x": {"__float__": "NaN"},)";
+  const Result<ModelSpec> model = parse_model(begin + text.substr(1), "config.json");
+  REQUIRE(model.ok());
+  ModelSpec expected = parse_model(text, "config.json").value();
+  expected.constants->other_arithmetic = {"unknown config.json key 'x'"};
+  CHECK(*model == expected);
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    std::string changed = text;
+    const std::size_t at = changed.find("\"" + key + "\": ") + key.size() + 4;
+    changed.replace(at, changed.find(',', at) - at, value);
+    return parse_model(changed, "config.json").error();
+  };
+  CHECK(refused("rms_norm_eps", "NaN").found == "NaN");
+  CHECK(refused("rms_norm_eps", "NaN").where == "config.json at /rms_norm_eps");
+  CHECK(refused("hidden_size", R"({"__float__": "-Infinity"})").found == "-Infinity");
+}
+
 TEST_CASE("impossible state spaces and layers of one part are refused with the field") {
   const auto refused = [](const char* field, auto change) {
     ModelSpec model = hybrid_model("nemotron-3-nano-30b-a3b");

@@ -127,16 +127,21 @@ TEST_CASE("the catalog contains the published constants") {
 TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks are executed") {
   // A reader that forgets what it does not model would add its family here.
   const std::set<std::string> expected{"arcee-4.5b",
+                                       "aria-25b-text",
+                                       "cwm-32b",
                                        "deepseek-v2",
                                        "deepseek-v2-lite",
                                        "deepseek-v3",
                                        "dots-llm1",
                                        "ernie4.5-0.3b",
+                                       "exaone3-7.8b",
                                        "glm-4.5-air",
                                        "glm-4.6",
                                        "glm-4.7-flash",
                                        "gpt2-old",
                                        "gpt2-xl",
+                                       "iquest-coder-40b",
+                                       "jais2-8b",
                                        "kimi-k2",
                                        "kimi-k2.5-multimodal",
                                        "ling-1t",
@@ -146,6 +151,7 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
                                        "llama2-7b-null-kv",
                                        "llama3.2-1b",
                                        "mimo-7b",
+                                       "ministral-8b",
                                        "mistral-7b-v0.1",
                                        "mistral-7b-v0.3",
                                        "mistral-small-3.1-multimodal",
@@ -160,7 +166,11 @@ TEST_CASE("of the fixtures of HuggingFace families only those with plain blocks 
                                        "qwen3-235b-a22b",
                                        "qwen3-30b-a3b",
                                        "qwen3-4b",
+                                       "sarvam-105b",
+                                       "sarvam-30b",
                                        "seed-oss-36b",
+                                       "stablelm2-1.6b",
+                                       "starcoder-15b",
                                        "starcoder2-3b"};
   std::set<std::string> executed;
   for (const auto& entry :
