@@ -155,7 +155,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   const double bytes = s.e * rows * inner.h;
   const double logits = 4 * own * moe.experts;
   if (moe.branch_norms) push_branch_inputs(list, s);
-  Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
+  // In a parallel block attention keeps that input, unless in fewer bits.
+  const bool shared = model.parallel_block && s.kept == s.e;
+  Operator router = gemm("router", own, moe.experts, s.h, shared ? 0 : s.e * s.Ts * s.h, s.e);
   router.wide = true;
   list.push(router);
   if (moe.latent_hidden > 0) {  // in 16 bits its input is the router's

@@ -268,6 +268,27 @@ TEST_CASE("fp8 inputs are saved in one byte if the framework saves its quantized
   CHECK((wide - narrow).in(kByte) == Approx(4096 * (2 * 8192.0 + 28672)));
 }
 
+TEST_CASE("experts of a parallel block read what attention keeps, in 16 bits") {
+  ModelSpec m = llama();
+  m.moe = {.experts = 8, .experts_per_token = 2, .expert_ffn_hidden = 1024};
+  const Framework core = *find_framework("megatron-core");
+  const auto router = [&](Dtype compute) {
+    TrainingJob j = job(4096, true);
+    j.precision.compute = compute;
+    const OperatorList list = layer_operators(m, j, core, {.microbatch = 1}, LayerKind::moe);
+    for (const Operator& op : list.view()) {
+      if (op.name == "router") return op.saved.in(kByte);
+    }
+    return -1.0;
+  };
+  const double input = 2.0 * 4096 * 8192;
+  CHECK(router(Dtype::bf16) == input);
+  CHECK(router(Dtype::fp8) == input);
+  m.parallel_block = true;
+  CHECK(router(Dtype::bf16) == 0);
+  CHECK(router(Dtype::fp8) == input);
+}
+
 TEST_CASE("an activated gate is one more tensor unless a kernel fuses it with the product") {
   const ModelSpec m = llama();
   TrainingJob job;
