@@ -33,11 +33,12 @@ const Result<Calibration>& CalibrationSet::prior(const GpuSpec& gpu,
 }
 
 Result<Calibration> CalibrationSet::pick(const GpuSpec& gpu, const Framework& framework) const {
-  const std::string name = calibration_name(gpu, framework);
+  const std::string name = rates_family(gpu) + "-" + framework.calibration_key();
   if (fitted_) {
-    if (const auto found = fitted_->find(name); found != fitted_->end()) return found->second;
+    const auto found = fitted_->find(name);
+    if (found != fitted_->end()) return applied_to(gpu, found->second);
   } else if (const auto& read = shipped(name)) {
-    return *read;
+    return applied_to(gpu, *read);
   }
   return prior(gpu, framework);
 }
