@@ -258,6 +258,7 @@ std::string rates_family(const GpuSpec& gpu) {
   // sm_100a, 103a, 107a). CDNA 5 follows CDNA 4, with matrix instructions of its own.
   constexpr std::array kNearest{Pair{"rubin", "blackwell"}, Pair{"cdna5", "cdna4"}};
   std::string family = gpu_family(gpu);
+  if (find_shipped(family) != nullptr) return family;
   for (const auto& [of, nearest] : kNearest) {
     if (family == of) return std::string(nearest);
   }
