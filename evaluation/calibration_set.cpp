@@ -33,11 +33,16 @@ const Result<Calibration>& CalibrationSet::prior(const GpuSpec& gpu,
 }
 
 Result<Calibration> CalibrationSet::pick(const GpuSpec& gpu, const Framework& framework) const {
-  const std::string name = calibration_name(gpu, framework);
   if (fitted_) {
-    if (const auto found = fitted_->find(name); found != fitted_->end()) return found->second;
+    const auto own = fitted_->find(calibration_name(gpu, framework));
+    if (own != fitted_->end()) return own->second;
+  }
+  const std::string name = rates_family(gpu) + "-" + framework.calibration_key();
+  if (fitted_) {
+    const auto nearest = fitted_->find(name);
+    if (nearest != fitted_->end()) return applied_to(gpu, nearest->second);
   } else if (const auto& read = shipped(name)) {
-    return *read;
+    return applied_to(gpu, *read);
   }
   return prior(gpu, framework);
 }

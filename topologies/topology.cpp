@@ -185,10 +185,13 @@ const MachineDescription& ClusterTopology::machine() const { return *state_->mac
 BytesPerSecond ClusterTopology::host_link() const {
   const PcieTree& pcie = state_->machine->pcie;
   // NVLink-C2C is faster than the LPDDR5X of a Grace CPU, 512 GB/s. Source: GB200 superchip, as in
-  // yobitel.com/knowledge-base/nvidia-gb200.
+  // yobitel.com/knowledge-base/nvidia-gb200. That of a Vera CPU, which comes with Rubin GPUs, has
+  // 1.2 TB/s. Source: nvidia.com/en-us/data-center/vera-rubin-nvl72, read second-hand.
   constexpr BytesPerSecond kGraceMemory{512e9};
+  constexpr BytesPerSecond kVeraMemory{1200e9};
+  const BytesPerSecond memory = gpu().family == "rubin" ? kVeraMemory : kGraceMemory;
   BytesPerSecond rate = pcie.gpu_link;
-  if (pcie.c2c) rate = std::min(rate, pcie.sockets * kGraceMemory / node().gpus);
+  if (pcie.c2c) rate = std::min(rate, pcie.sockets * memory / node().gpus);
   for (const std::optional<int>& at : pcie.gpu_switch) {
     if (!at) continue;
     const auto sharing = static_cast<double>(std::ranges::count(pcie.gpu_switch, at));

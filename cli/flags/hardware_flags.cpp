@@ -110,7 +110,13 @@ Status read_calibration(const Settings& settings, HardwareModel& machine,
   Result<Calibration> calibration = measured.empty()
                                         ? pick_calibration(cluster.gpu(), machine.framework)
                                         : load_calibration(measured, cores);
-  if (calibration) {
+  if (calibration && !calibration->stands_in_for.empty()) {
+    assumed.push_back(fmt::format(
+        "rates of {} GPUs, extrapolated to {}: none of {} is known, so the band is as wide as for "
+        "GPUs without runs; calibration {}, {} (--calibration)",
+        calibration->gpu_family, cluster.gpu().name, calibration->stands_in_for, calibration->name,
+        calibration->fitted_to));
+  } else if (calibration) {
     assumed.push_back(fmt::format("rates of calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
                                   calibration->fitted_to.empty() ? "" : ", ",

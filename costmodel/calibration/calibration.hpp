@@ -19,6 +19,9 @@ struct Calibration {
   std::string framework;   ///< framework it speaks of, or "any"
   Evidence evidence = Evidence::extrapolated;
   std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
+  /// The GPU family without rates of its own to which those of `gpu_family` are applied: "rubin".
+  /// "": none. Not part of a file.
+  std::string stands_in_for{};
 
   // Device
   double kernel_speed_factor =

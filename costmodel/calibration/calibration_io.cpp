@@ -1,10 +1,12 @@
 #include "costmodel/calibration/calibration_io.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
@@ -249,6 +251,30 @@ std::string gpu_family(const GpuSpec& gpu) {
   return nearest == nullptr ? "generic" : nearest->family;
 }
 
+std::string rates_family(const GpuSpec& gpu) {
+  using Pair = std::pair<std::string_view, std::string_view>;
+  // Rubin has Blackwell's tensor memory and 16-bit FLOPs per clock and SM, and TransformerEngine
+  // builds the same kernels for both (NVIDIA/TransformerEngine@d0067d0d, common/CMakeLists.txt:
+  // sm_100a, 103a, 107a). CDNA 5 follows CDNA 4, with matrix instructions of its own.
+  constexpr std::array kNearest{Pair{"rubin", "blackwell"}, Pair{"cdna5", "cdna4"}};
+  std::string family = gpu_family(gpu);
+  if (find_shipped(family) != nullptr) return family;
+  for (const auto& [of, nearest] : kNearest) {
+    if (family == of) return std::string(nearest);
+  }
+  return family;
+}
+
+Calibration applied_to(const GpuSpec& gpu, Calibration rates) {
+  constexpr double kWidest = 1;
+  std::string family = gpu_family(gpu);
+  if (rates_family(gpu) == family) return rates;
+  rates.stands_in_for = std::move(family);
+  rates.evidence = Evidence::extrapolated;
+  rates.time_band = std::min(kWidest, std::hypot(rates.time_band, kUnseenBand));
+  return rates;
+}
+
 std::optional<Calibration> shipped_calibration(const std::string& name) {
   const EmbeddedFile* file = find_shipped(name);
   if (file == nullptr) return std::nullopt;
@@ -258,7 +284,7 @@ std::optional<Calibration> shipped_calibration(const std::string& name) {
 }
 
 Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework) {
-  const std::string family{gpu_family(gpu)};
+  const std::string family = rates_family(gpu);
   std::optional<Calibration> out = shipped_calibration(family);
   if (!out) out = shipped_calibration("generic");
   if (!out) return environment_error("calibrations", "no shipped calibration for " + gpu.name);
@@ -276,15 +302,14 @@ Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& frame
     next->gpu_family = out->gpu_family;
     out = *std::move(next);
   }
-  return *std::move(out);
+  return applied_to(gpu, *std::move(out));
 }
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework) {
-  const std::string family{gpu_family(gpu)};
-  auto found = shipped_calibration(family + "-" + framework.calibration_key());
+  auto found = shipped_calibration(rates_family(gpu) + "-" + framework.calibration_key());
   if (!found) return prior_calibration(gpu, framework);
   if (!framework.calibrated_as.empty()) found->evidence = Evidence::extrapolated;
-  return *std::move(found);
+  return applied_to(gpu, *std::move(found));
 }
 
 namespace {

@@ -18,15 +18,23 @@ namespace echelon {
 /// the catalog's GPU of the same or the next lower CUDA compute capability; ranks on processor
 /// cores are "cpu"; devices without either are "generic".
 [[nodiscard]] std::string gpu_family(const GpuSpec& gpu);
+/// The family whose rates are taken for the GPU: its own, or the nearest one where of its own no
+/// rate is known, "blackwell" for "rubin".
+[[nodiscard]] std::string rates_family(const GpuSpec& gpu);
+/// Rates of rates_family() as they apply to the GPU: those of another family are extrapolated, with
+/// a band widened by kUnseenBand.
+[[nodiscard]] Calibration applied_to(const GpuSpec& gpu, Calibration rates);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
 /// The best shipped calibration for this GPU and framework: that of the GPU's family and the
 /// framework, fitted to their runs, or, as extrapolated, to runs of software with the same kernels;
-/// else prior_calibration(). That of another framework (Framework::calibrated_as) is extrapolated.
+/// else prior_calibration(). That of another framework (Framework::calibrated_as) is extrapolated,
+/// and so is that of another family (applied_to).
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
-/// The shipped priors, which are not fitted to runs: those of the GPU's family, or the generic ones
-/// without a family; replaced by what is the software's on every GPU (prior-FRAMEWORK: work of the
-/// host, the allocator), and this by what both decide (prior-FAMILY-FRAMEWORK: attention).
+/// The shipped priors, which are not fitted to runs: those of the GPU's family (rates_family), or
+/// the generic ones without one; replaced by what is the software's on every GPU (prior-FRAMEWORK:
+/// work of the host, the allocator), and this by what both decide (prior-FAMILY-FRAMEWORK:
+/// attention).
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework);
 /// A calibration that the user named, for plans on `gpu` under `framework`. One of another GPU
 /// family or framework, or one that takes rates from such a one ("extends"), is extrapolated: its

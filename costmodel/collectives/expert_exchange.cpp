@@ -76,7 +76,8 @@ double met_of_whole_groups(const MixtureOfExperts& moe, int count) {
 
 /// What published benchmarks say of a dispatcher's kernels, in units of plain messages.
 struct ExchangeKernels {
-  double sms;                     ///< that they hold
+  double sms;                     ///< that they hold by default
+  double sms_fast;                ///< … where links are faster than those of the benchmarks
   double of_links;                ///< share of the in-domain bandwidth
   BytesPerSecond per_sm;          ///< most that one SM moves inside a domain
   std::array<double, 3> of_nics;  ///< share of the NIC bandwidth between 2, 4, 8 domains
@@ -93,12 +94,21 @@ struct ExchangeKernels {
 /// ranks, 16 SMs), 764/737 (GB200, 8 ranks), 642/605 (32 ranks), of which 7/8 and 31/32 leave the
 /// rank: 590 to 669 of 720 GB/s (in training, Megatron-Core's report, arXiv 2603.07685: 675 and 744
 /// us for 64 ranks of GB200, 630 and 570 GB/s); H100 with 16 SMs, whole calls, 54/53, 47/53, 41/47
-/// GB/s between 2, 4, 8 nodes: 27, 37, 38 of 47 GB/s.
-constexpr ExchangeKernels kDeepEp{20, 0.86, BytesPerSecond{17.8e9}, {0.46, 0.92, 0.94}};
-constexpr ExchangeKernels kHybridEp{16, 0.87, BytesPerSecond{40e9}, {0.57, 0.80, 0.82}};
+/// GB/s between 2, 4, 8 nodes: 27, 37, 38 of 47 GB/s. So 16 SMs fill NVLink 5, and what more of
+/// them move is not known; NVIDIA's recipes, those for Vera Rubin too, give them 32
+/// (Megatron-Bridge@067f987d perf_recipes/_common.py:89), and β stays that of Blackwell.
+constexpr ExchangeKernels kDeepEp{20, 20, 0.86, BytesPerSecond{17.8e9}, {0.46, 0.92, 0.94}};
+constexpr ExchangeKernels kHybridEp{16, 32, 0.87, BytesPerSecond{40e9}, {0.57, 0.80, 0.82}};
 
 const ExchangeKernels& kernels_of(Dispatcher dispatcher) {
   return dispatcher == Dispatcher::deepep ? kDeepEp : kHybridEp;
+}
+
+/// SMs that they hold.
+double held_sms(const ExchangeKernels& kernels, const GroupLinks& links) {
+  constexpr BytesPerSecond kNvlink5{900e9};
+  return links.ranks_per_domain > 1 && links.intra_exchange > kNvlink5 ? kernels.sms_fast
+                                                                       : kernels.sms;
 }
 
 bool sends_once(Dispatcher dispatcher) {
@@ -148,7 +158,8 @@ Seconds expert_exchange(Dispatcher dispatcher, const MixtureOfExperts& moe, Byte
   Seconds latency = links.intra_hop;
   if (links.ranks_per_domain > 1) {
     wire = tokens * copies.in_domain /
-           std::min(links.intra_exchange * kernels.of_links, kernels.per_sm * kernels.sms);
+           std::min(links.intra_exchange * kernels.of_links,
+                    kernels.per_sm * held_sms(kernels, links));
   }
   if (links.domains > 1) {
     latency += links.inter_hop;
@@ -158,9 +169,10 @@ Seconds expert_exchange(Dispatcher dispatcher, const MixtureOfExperts& moe, Byte
   return Transfer{links.base, latency, wire}.time();
 }
 
-double exchange_slowdown(Dispatcher dispatcher, double sms, double otherwise) {
+double exchange_slowdown(Dispatcher dispatcher, const GroupLinks& links, double sms,
+                         double otherwise) {
   if (!sends_once(dispatcher)) return otherwise;
-  const double held = kernels_of(dispatcher).sms;
+  const double held = held_sms(kernels_of(dispatcher), links);
   return sms > held ? held / (sms - held) : 1;
 }
 

@@ -54,8 +54,9 @@ struct TokenCopies {
                                       Bytes payload, double width, const GroupLinks& links);
 
 /// Compute time lost per second of it that runs beside compute: s / (SMs − s), the s SMs its
-/// kernels hold; of collectives `otherwise`.
-[[nodiscard]] double exchange_slowdown(Dispatcher dispatcher, double sms, double otherwise);
+/// kernels hold, which are more on links faster than NVLink 5; of collectives `otherwise`.
+[[nodiscard]] double exchange_slowdown(Dispatcher dispatcher, const GroupLinks& links, double sms,
+                                       double otherwise);
 
 /// What a microbatch's layer of experts computes (attention and router A; experts M) and exchanges
 /// (dispatch D, combine C).

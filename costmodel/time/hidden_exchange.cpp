@@ -15,8 +15,8 @@ double paired_share(const PairedLayer& pair) {
 
 HiddenExchange hidden_exchange(const PairedLayer& layer, const OperatorContext& c) {
   if (!c.sharding.overlap_ep && !c.sharding.overlap_shared) return {};
-  const double slowdown =
-      exchange_slowdown(c.sharding.dispatcher, c.sms, c.calibration.overlap_slowdown);
+  const double slowdown = exchange_slowdown(c.sharding.dispatcher, c.links[Axis::ep], c.sms,
+                                            c.calibration.overlap_slowdown);
   const double gain = c.calibration.dp_overlap * std::max(0.0, 1 - slowdown);
   if (c.sharding.overlap_ep) {
     const double share = gain * paired_share(layer);

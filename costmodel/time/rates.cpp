@@ -1,6 +1,7 @@
 #include "costmodel/time/rates.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace echelon {
@@ -27,9 +28,12 @@ double power_factor(const GpuSpec& gpu, const Calibration& calibration) {
 }
 
 AttentionSpeed attention_speed(const GpuSpec& gpu) {
-  constexpr double kUltra = 10.3;
+  constexpr std::array kDoubled{10.3, 10.7};
   constexpr double kExposed = 0.67;
-  if (std::abs(gpu.compute_capability - kUltra) > 0.01) return {};
+  const bool doubled = std::ranges::any_of(kDoubled, [&](double capability) {
+    return std::abs(gpu.compute_capability - capability) < 0.01;
+  });
+  if (!doubled) return {};
   const auto faster = [](double share) {
     return (1 + kExposed * share) / (1 + kExposed * share / 2);
   };

@@ -37,8 +37,8 @@ struct DeviceRates {
 [[nodiscard]] double power_factor(const GpuSpec& gpu, const Calibration& calibration);
 
 /// Speed of attention kernels relative to GPUs of the same family, whose special-function units
-/// take two cycles for an exponential where those of Blackwell Ultra (compute capability 10.3)
-/// take one:
+/// take two cycles for an exponential where those of Blackwell Ultra (compute capability 10.3) and
+/// Rubin (10.7) take one:
 ///
 ///   (1 + φ·e) / (1 + φ·e/2)
 ///
@@ -51,7 +51,10 @@ struct DeviceRates {
 ///
 /// 1 on other GPUs. Source: NVIDIA, "Making Softmax More Efficient with NVIDIA Blackwell Ultra"
 /// (2026-02, as quoted: 4,943 and 10,024 G exponentials/s on GB200 and GB300; DeepSeek-V3's
-/// attention in fp8 35 % faster forward). Checked by: tests/costmodel/time/rates_test.cpp.
+/// attention in fp8 35 % faster forward). Rubin: 2 times the exponentials of Blackwell in 32 bits
+/// (4 in 16) per SM (an article of January 2026, as quoted in
+/// forums.developer.nvidia.com/t/rubin-sm-rumours/366967), and as many 16-bit FLOPs: 4 PFLOP/s of
+/// 224 SMs are 8,192 per clock at 2.18 GHz. Checked by: tests/costmodel/time/rates_test.cpp.
 struct AttentionSpeed {
   double forward = 1;
   double backward = 1;

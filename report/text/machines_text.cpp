@@ -12,12 +12,18 @@ namespace echelon {
 
 namespace {
 
-std::string gbit(BytesPerSecond rate) { return fmt::format("{:.4g}", rate.in(1_Gbps)); }
+/// Four digits; whole numbers of five digits and more as they are, not as powers of ten.
+std::string significant(double value) {
+  constexpr double kFiveDigits = 9999.5;
+  return value < kFiveDigits ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string gbit(BytesPerSecond rate) { return significant(rate.in(1_Gbps)); }
 
 BytesPerSecond node_network(const NodeSpec& node) { return node.nic * node.nics; }
 
 std::string rate_or_none(FlopsPerSecond rate) {
-  return rate > FlopsPerSecond{} ? fmt::format("{:.4g} TFLOP/s", rate.in(1_TFLOPS)) : "none";
+  return rate > FlopsPerSecond{} ? significant(rate.in(1_TFLOPS)) + " TFLOP/s" : "none";
 }
 
 std::string_view name_of(Activation activation) {
@@ -154,8 +160,8 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   add("GPU", gpu.compute_capability > 0 ? fmt::format("{}, compute capability {:.1f}, {} SMs",
                                                       gpu.name, gpu.compute_capability, gpu.sms)
                                         : fmt::format("{}, {} CUs", gpu.name, gpu.sms));
-  add("GPU memory", fmt::format("{:.2f} GiB at {:.4g} GB/s, L2 {:.4g} MiB", gpu.memory.in(1_GiB),
-                                gpu.hbm.in(1_GBps), gpu.l2.in(1_MiB)));
+  add("GPU memory", fmt::format("{:.2f} GiB at {} GB/s, L2 {:.4g} MiB", gpu.memory.in(1_GiB),
+                                significant(gpu.hbm.in(1_GBps)), gpu.l2.in(1_MiB)));
   add("dense peak",
       fmt::format("bf16 {}, fp8 {}, fp16 {}, tf32 {}", rate_or_none(gpu.bf16),
                   rate_or_none(gpu.fp8), rate_or_none(gpu.fp16), rate_or_none(gpu.tf32)));

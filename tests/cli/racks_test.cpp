@@ -26,6 +26,35 @@ TEST_CASE("predict says where a job does not spread evenly over racks") {
   CHECK(sandbox.plan(job + "--gpus 72").out.find("NVLink domains") == std::string::npos);
 }
 
+TEST_CASE("answers for GPUs of which no rate is known say whose rates they take") {
+  const Sandbox sandbox;
+  const std::string job = "predict --model llama3-8b --gpus 72 --global-batch 144 --cluster ";
+  const ProcessResult rubin = sandbox.plan(job + "vr200");
+  CHECK(rubin.exit_code == 0);
+  CHECK(lacks(rubin.out, "rates of blackwell GPUs, extrapolated to VR200") == "");
+  CHECK(lacks(rubin.out, "s, extrapolated)") == "");
+  const ProcessResult helios = sandbox.plan(job + "mi455x");
+  CHECK(helios.exit_code == 0);
+  CHECK(lacks(helios.out, "rates of cdna4 GPUs, extrapolated to MI455X") == "");
+  CHECK(sandbox.plan(job + "gb300").out.find("extrapolated to") == std::string::npos);
+  // TransformerEngine has kernels of blocks for Rubin (sm_107), not for ROCm.
+  for (const char* format : {"mxfp8", "nvfp4"}) {
+    CAPTURE(format);
+    const std::string precision = std::string(" --precision ") + format;
+    CHECK(sandbox.plan(job + "vr200" + precision).exit_code == 0);
+    const ProcessResult refused = sandbox.plan(job + "mi455x" + precision);
+    CHECK(refused.exit_code != 0);
+    CHECK(lacks(refused.err, "MI455X (no CUDA)") == "");
+  }
+}
+
+TEST_CASE("topo show writes large rates out") {
+  const Sandbox sandbox;
+  const std::string shown = sandbox.plan("topo show vr200").out;
+  CHECK(lacks(shown, "276.84 GiB at 19200 GB/s") == "");
+  CHECK(lacks(shown, "fp8 17500 TFLOP/s") == "");
+}
+
 TEST_CASE("topo show says how larger jobs lie in NVLink domains of several nodes") {
   const Sandbox sandbox;
   const std::string placed = "equally many GPUs of each NVLink domain";

@@ -5,6 +5,7 @@
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/calibration_set.hpp"
 #include "tests/evaluation/table_rows.hpp"
 
 namespace echelon {
@@ -46,6 +47,21 @@ double fitted_gemm(std::vector<Observation>& all, Sites sites) {
 }
 
 }  // namespace
+
+TEST_CASE("GPUs take rates fitted to their own family, else to the nearest one, extrapolated") {
+  const GpuSpec gpu = ClusterTopology::load("vr-nvl72", 72)->gpu();
+  const Framework megatron = find_framework("megatron-core").value();
+  const Calibration shipped = CalibrationSet().pick(gpu, megatron).value();
+  CHECK(shipped.name == "blackwell-megatron-core");
+  CHECK(shipped.evidence == Evidence::extrapolated);
+  Calibration nearest = shipped_calibration("blackwell-megatron-core").value();
+  CHECK(CalibrationSet({nearest}).pick(gpu, megatron)->stands_in_for == "rubin");
+  Calibration own = nearest;
+  own.name = "rubin-megatron-core";
+  const Calibration taken = CalibrationSet({nearest, own}).pick(gpu, megatron).value();
+  CHECK(taken.name == own.name);
+  CHECK(taken.evidence == Evidence::calibrated);
+}
 
 TEST_CASE("what one publisher's runs have in common moves a rate less for other sites") {
   auto runs = foundry_runs(1.2, false);

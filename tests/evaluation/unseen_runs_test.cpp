@@ -44,7 +44,7 @@ TEST_CASE("the band is wider for unknown software") {
 }
 
 TEST_CASE("a GPU of the catalog without runs to fit to is predicted, and that is said") {
-  for (const std::string gpu : {"MI355X", "AMD Instinct MI250X", "L40S", "T4"}) {
+  for (const std::string gpu : {"MI355X", "AMD Instinct MI250X", "VR200", "MI455X", "L40S", "T4"}) {
     INFO(gpu);
     const ValidatedRow row = unseen(gpu, "megatron-core");
     if (gpu == "T4") {  // no bf16: a reason, not a crash

@@ -26,13 +26,20 @@ struct ByGeneration {
 };
 
 /// GB/s of one NVLink and direction. Source: NVIDIA's data sheets and white papers of P100 (20),
-/// V100, A100, H100 (25), RTX 3090 and A40 (112.5 both ways over 4), B200 (1800 both ways over 18).
-constexpr std::array kLinkRates{ByGeneration{6, 20}, ByGeneration{7, 25},
-                                ByGeneration{8, 25}, ByGeneration{8.55, 14.0625},
-                                ByGeneration{9, 25}, ByGeneration{10, 50}};
+/// V100, A100, H100 (25), RTX 3090 and A40 (112.5 both ways over 4), B200 (1800 both ways over 18),
+/// Rubin (3000 both ways over 36, topologies/catalog/clusters/vr-nvl72.json).
+constexpr std::array kLinkRates{ByGeneration{6, 20},
+                                ByGeneration{7, 25},
+                                ByGeneration{8, 25},
+                                ByGeneration{8.55, 14.0625},
+                                ByGeneration{9, 25},
+                                ByGeneration{10, 50},
+                                ByGeneration{10.7, 1500. / 36},
+                                ByGeneration{11, 50}};
 /// GB/s of a slot of 16 lanes. Source: the GPUs' data sheets: PCIe 3, 4 (A100, Ada), 5 (Hopper,
-/// Blackwell).
-constexpr std::array kSlots{ByGeneration{6, 15.75}, ByGeneration{8, 31.5}, ByGeneration{9, 63.0}};
+/// Blackwell), 6 (Rubin).
+constexpr std::array kSlots{ByGeneration{6, 15.75}, ByGeneration{8, 31.5}, ByGeneration{9, 63.0},
+                            ByGeneration{10.7, 121.0}, ByGeneration{11, 63.0}};
 /// Dense bf16 FLOPs per SM and cycle. Source: peaks of the data sheets over SMs and boost clock:
 /// A100 312 TFLOP/s / (108 · 1.41 GHz), A40 and L40S, H100 989.4 / (132 · 1.83), B200.
 constexpr std::array kTensorFlops{ByGeneration{7, 1024}, ByGeneration{8, 2048},
@@ -58,14 +65,14 @@ struct Described {
   Json json;
   double compute_capability = 0;
   std::string family;
-  bool module = false;  ///< SXM: a module whose board joins it to others with NVLink
-  bool grace = false;   ///< of a superchip: joined to a Grace CPU by NVLink-C2C
+  bool module = false;     ///< SXM: a module whose board joins it to others with NVLink
+  bool superchip = false;  ///< joined to a Grace or Vera CPU by NVLink-C2C
 
   /// The compute capability of NVIDIA's GPUs with the same PCIe, of AMD's, which have none: PCIe 4
-  /// of MI250X, PCIe 5 from MI300X on (AMD's data sheets).
+  /// of MI250X, PCIe 5 from MI300X on, PCIe 6 of MI455X (AMD's data sheets).
   [[nodiscard]] double slot_generation() const {
     if (!family.starts_with("cdna")) return compute_capability;
-    return family == "cdna2" ? 8 : 9;
+    return family == "cdna2" ? 8 : family == "cdna5" ? 10.7 : 9;
   }
 };
 
@@ -73,10 +80,11 @@ Result<Described> catalog_gpu(const std::string& name) {
   const Result<GpuDescription> known = load_gpu(name, "--gpu");
   if (!known) return known.error();
   const std::string& model = known->spec.name;
-  const bool grace =
-      model.starts_with("GH200") || model.starts_with("GB200") || model.starts_with("GB300");
+  constexpr std::array kSuperchips{"GH200", "GB200", "GB300", "VR200"};
+  const bool superchip =
+      std::ranges::any_of(kSuperchips, [&](const char* each) { return model.starts_with(each); });
   return Described{Json(name), known->spec.compute_capability, known->spec.family,
-                   model.find("SXM") != std::string::npos, grace};
+                   model.find("SXM") != std::string::npos, superchip};
 }
 
 /// Memory and SMs as reported by CUDA; peaks from the catalog, else by generation.
@@ -156,6 +164,11 @@ Result<Json> interconnect_of(const NodeWiring& wiring, const Described& gpu) {
                        "identically wired GPUs", "describe the machine by hand");
   }
   if (wiring.links.empty()) return Json{{"kind", "pcie"}};
+  if (gpu.family == "cdna5") {
+    return input_error(
+        wiring.source, "links between GPUs of CDNA 5, which are UALoE through switches",
+        "GPUs joined by xGMI or NVLink", "start from the catalog's machine: plan topo show helios");
+  }
   std::vector<int> group(gpus.size());
   for (std::size_t i = 0; i < group.size(); ++i) group[i] = static_cast<int>(i);
   Json links = Json::array();
@@ -202,7 +215,7 @@ Json slot_of(const WiredMachine& machine, const Described& gpu) {
 Json pcie_of(const WiredMachine& machine, const Described& gpu_type) {
   const NodeWiring& wiring = machine.wiring;
   Json pcie{{"gpu_link", slot_of(machine, gpu_type)}};
-  if (gpu_type.grace) {
+  if (gpu_type.superchip) {
     pcie["nic_link"] = pcie["gpu_link"];
     pcie["gpu_link"] = quantity_of(450, "GB/s", "data sheet: NVLink-C2C 450 GB/s per direction");
     pcie["c2c"] = true;

@@ -1,5 +1,7 @@
 #include "costmodel/calibration/calibration_io.hpp"
 
+#include <cmath>
+
 #include "core/base/embedded.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "tests/support/catch.hpp"
@@ -73,6 +75,35 @@ TEST_CASE("a GPU has the family of its data, else that of the next lower compute
   GpuSpec rank;
   rank.name = kCpuRank;
   CHECK(gpu_family(rank) == "cpu");
+}
+
+TEST_CASE("GPUs of which no rate is known take those of the nearest family, extrapolated") {
+  const Framework megatron = find_framework("megatron-core").value();
+  const auto taken = [&](const char* cluster) {
+    return pick_calibration(gpu(cluster), megatron).value();
+  };
+  const Calibration near = taken("gb300-nvl72");
+  const Calibration rubin = taken("vr-nvl72");
+  CHECK(gpu_family(gpu("vr-nvl72")) == "rubin");
+  CHECK(rubin.name == "blackwell-megatron-core");
+  CHECK(rubin.gemm_efficiency == near.gemm_efficiency);
+  CHECK(near.evidence == Evidence::calibrated);
+  CHECK(near.stands_in_for.empty());
+  CHECK(rubin.evidence == Evidence::extrapolated);
+  CHECK(rubin.stands_in_for == "rubin");
+  CHECK(rubin.time_band == Approx(std::hypot(near.time_band, kUnseenBand)));
+  CHECK(prior_calibration(gpu("vr-nvl72"), megatron).value().name == "blackwell");
+  const Calibration helios = taken("helios");
+  CHECK(helios.name == "cdna4");
+  CHECK(helios.stands_in_for == "cdna5");
+  CHECK(helios.time_band == Approx(std::hypot(taken("mi355x").time_band, kUnseenBand)));
+  // Named by the user, rates of Blackwell are those of another family as well.
+  CHECK(named_calibration(near, gpu("vr-nvl72"), megatron).foreign == "blackwell/megatron-core");
+  // A GPU that CUDA describes without a name of the catalog is of Rubin by its capability.
+  GpuSpec unnamed;
+  unnamed.compute_capability = 10.7;
+  CHECK(gpu_family(unnamed) == "rubin");
+  CHECK(rates_family(unnamed) == "blackwell");
 }
 
 TEST_CASE("priors are based on no run, whatever was fitted") {

@@ -146,9 +146,25 @@ TEST_CASE("DeepEP and HybridEP send half the bytes in fp8, and no dispatcher sen
 }
 
 TEST_CASE("the SMs that an exchange holds slow the kernels next to it") {
-  CHECK(exchange_slowdown(Dispatcher::deepep, 132, 0.15) == Approx(20.0 / 112));
-  CHECK(exchange_slowdown(Dispatcher::hybridep, 148, 0.15) == Approx(16.0 / 132));
-  CHECK(exchange_slowdown(Dispatcher::alltoall, 132, 0.15) == Approx(0.15));
+  const GroupLinks links = h800(8);
+  CHECK(exchange_slowdown(Dispatcher::deepep, links, 132, 0.15) == Approx(20.0 / 112));
+  CHECK(exchange_slowdown(Dispatcher::hybridep, links, 148, 0.15) == Approx(16.0 / 132));
+  CHECK(exchange_slowdown(Dispatcher::alltoall, links, 132, 0.15) == Approx(0.15));
+}
+
+TEST_CASE("HybridEP takes twice the SMs on links that are faster than NVLink 5") {
+  const MixtureOfExperts moe = mixture(64, 8, 1, 1);
+  const auto links_of = [](double rate) {
+    GroupLinks links = h800(8);
+    links.intra = links.intra_exchange = BytesPerSecond{rate};
+    return links;
+  };
+  const auto seconds = [&](double rate) {
+    return expert_exchange(Dispatcher::hybridep, moe, 1_GB, 1, links_of(rate)).in(1_s);
+  };
+  CHECK(seconds(700e9) / seconds(1200e9) == Approx(1200.0 / 700).epsilon(0.01));
+  CHECK(exchange_slowdown(Dispatcher::hybridep, links_of(900e9), 224, 0.15) == Approx(16.0 / 208));
+  CHECK(exchange_slowdown(Dispatcher::hybridep, links_of(1200e9), 224, 0.15) == Approx(32.0 / 192));
 }
 
 TEST_CASE("of a pair of microbatches only what exceeds the partner is exposed") {

@@ -166,6 +166,8 @@ TEST_CASE("twice the exponentials speed attention up by what products do not hid
   gpu.compute_capability = 10.3;
   CHECK(attention_speed(gpu).forward == Approx(1.25).epsilon(0.005));
   CHECK(attention_speed(gpu).backward == Approx(1.12).epsilon(0.005));
+  gpu.compute_capability = 10.7;  // Rubin
+  CHECK(attention_speed(gpu).forward == Approx(1.25).epsilon(0.005));
   // What was published: products in fp8 take half the cycles, heads of 192 and 128 1.25 times as
   // many.
   const double exponentials = 2 / 1.25;

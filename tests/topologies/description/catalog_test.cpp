@@ -27,7 +27,7 @@ TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and a
 
 TEST_CASE("the list of GPUs has one entry per GPU of the catalog") {
   const std::vector<GpuSummary> gpus = list_gpus();
-  CHECK(gpus.size() == 53);
+  CHECK(gpus.size() == 55);
   CHECK(gpus.size() == gpu_catalog().size());
 }
 
@@ -57,7 +57,8 @@ TEST_CASE("the catalog contains the common training machines") {
         "azure-ndv5", "gcp-a3-high",   "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4",    "selene",
         "perlmutter", "alps",          "jupiter",     "isambard-ai",  "leonardo",  "marenostrum5",
         "jean-zay",   "lumi",          "frontier",    "mi300x",       "mi325x",    "mi355x",
-        "rtx-3090",   "rtx-5090",      "h100-nvl",    "dgx-spark",    "aws-p5e",   "aws-p6-b200"}) {
+        "rtx-3090",   "rtx-5090",      "h100-nvl",    "dgx-spark",    "aws-p5e",   "aws-p6-b200",
+        "vr-nvl72",   "helios"}) {
     INFO(name);
     CHECK(std::find(names.begin(), names.end(), name) != names.end());
   }
@@ -71,6 +72,9 @@ TEST_CASE("names and aliases are found in any case, and every name is unique") {
   CHECK(cluster_of("Clariden", 8).name() == "alps");
   CHECK(cluster_of("LUMI-G", 8).name() == "lumi");
   CHECK(cluster_of("MI300X", 8).name() == "mi300x");
+  CHECK(cluster_of("VR200", 72).name() == "vr-nvl72");
+  CHECK(cluster_of("Vera Rubin NVL72", 72).name() == "vr-nvl72");
+  CHECK(cluster_of("MI455X", 72).name() == "helios");
   std::set<std::string> seen;
   for (const std::string& name : cluster_catalog()) {
     CHECK(seen.insert(name).second);
@@ -122,6 +126,7 @@ TEST_CASE("the catalog states the kind of NICs of all machines but typical serve
   CHECK(kind_of("gcp-a3-mega") == NicKind::tcpx);
   CHECK(kind_of("gcp-a2-mega") == NicKind::ethernet);
   CHECK(kind_of("lumi") == NicKind::slingshot);
+  CHECK(kind_of("helios") == NicKind::ethernet);  // Pensando: kernels for mlx5 are of no use
 }
 
 TEST_CASE("an H100 has the numbers of its data sheet") {
@@ -135,6 +140,20 @@ TEST_CASE("an H100 has the numbers of its data sheet") {
   CHECK(gpu.sms == 132);
   CHECK(gpu.memory.in(1_GiB) > 79);
   CHECK(gpu.memory.in(1_GiB) < 80);
+}
+
+TEST_CASE("GPUs of late 2026 have the vendors' latest dense numbers") {
+  const GpuSpec rubin = cluster_of("vr200", 72).gpu();
+  CHECK(rubin.hbm.in(1_GBps) == Approx(19'200));  // 22 TB/s were announced
+  CHECK(rubin.peak(Dtype::bf16).in(1_TFLOPS) == Approx(4000));
+  CHECK(rubin.peak(Dtype::fp8).in(1_TFLOPS) == Approx(17'500));
+  CHECK(rubin.compute_capability == Approx(10.7));
+  const GpuSpec mi455x = cluster_of("mi455x", 72).gpu();
+  CHECK(mi455x.memory.in(1_GiB) == Approx(432).epsilon(0.001));
+  CHECK(mi455x.hbm.in(1_GBps) == Approx(23'300));
+  CHECK(mi455x.peak(Dtype::bf16).in(1_TFLOPS) == Approx(5033));
+  CHECK(mi455x.peak(Dtype::fp8).in(1_TFLOPS) == Approx(20'130));
+  CHECK(mi455x.compute_capability == 0);
 }
 
 TEST_CASE("a GPU without a kind of unit has peak zero for it") {

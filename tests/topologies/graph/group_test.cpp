@@ -94,9 +94,23 @@ TEST_CASE("a rack of 72 is one domain") {
   CHECK(gbps(cluster.group({288, 1}).inter) == Approx(72 * 50));
 }
 
+TEST_CASE("a GPU of Vera Rubin and of Helios reaches all its cards and the memory of its CPU") {
+  const ClusterTopology rubin = cluster_of("vr-nvl72", 288);
+  CHECK(gbps(rubin.group({72, 1}).intra) == Approx(1500));
+  CHECK(rubin.group({72, 1}).domains == 1);
+  CHECK(gbps(rubin.group({4, 72}).inter) == Approx(200));
+  CHECK(gbps(rubin.host_link()) == Approx(450));  // LPDDR5X of Vera: 600 of a GPU
+  CHECK(gbps(cluster_of("gb300-nvl72", 288).host_link()) == Approx(256));
+  const ClusterTopology helios = cluster_of("helios", 288);
+  CHECK(gbps(helios.group({72, 1}).intra) == Approx(1800));
+  CHECK(helios.group({72, 1}).domains == 1);
+  CHECK(gbps(helios.group({4, 72}).inter) == Approx(300));
+  CHECK(gbps(helios.host_link()) == Approx(121));
+}
+
 TEST_CASE("groups of 32 and 64 of a job on 256 GPUs of racks of 72 stay inside a rack") {
   for (const char* name : {"gb200-nvl72", "gb300-nvl72", "aws-p6e-gb200", "azure-ndgb200v6",
-                           "gcp-a4x", "oci-gb200", "oci-gb300"}) {
+                           "gcp-a4x", "oci-gb200", "oci-gb300", "vr-nvl72", "helios"}) {
     INFO(name);
     const ClusterTopology cluster = cluster_of(name, 256);
     CHECK(cluster.domain_gpus() == 64);

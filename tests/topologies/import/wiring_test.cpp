@@ -206,6 +206,20 @@ TEST_CASE("cards that no GPU is near to are kept, and CPU affinities tell the so
   CHECK(mentions(description_of(machine).value(), "no card is near a GPU"));
 }
 
+TEST_CASE("a Vera Rubin tray is read: 36 links to the switches, C2C to the CPU") {
+  const std::string tray =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tCPU Affinity\n"
+      "GPU0\t X \tNV36\tNV36\tNV36\tSYS\t0-87\n"
+      "GPU1\tNV36\t X \tNV36\tNV36\tSYS\t0-87\n"
+      "GPU2\tNV36\tNV36\t X \tNV36\tSYS\t88-175\n"
+      "GPU3\tNV36\tNV36\tNV36\t X \tSYS\t88-175\n";
+  const ClusterTopology cluster = cluster_of(tray, "vr200", 100_GBps);
+  CHECK(cluster.node().interconnect == "nvswitch");
+  CHECK(cluster.node().gpu_link.in(1_GBps) == Approx(1500));
+  CHECK(cluster.machine().pcie.c2c);
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(450));
+}
+
 TEST_CASE("the links of AMD's GPUs are read from rocm-smi and from RCCL's dump") {
   const std::string rocm =
       "======================= ROCm System Management Interface =======================\n"
@@ -242,6 +256,10 @@ TEST_CASE("the links of AMD's GPUs are read from rocm-smi and from RCCL's dump")
   CHECK(cluster.machine().link.in(1_GBps) == Approx(64));
   CHECK(cluster.node().pcie.in(1_GBps) == Approx(63));
   CHECK(cluster_of(rocm, "mi250x-gcd").node().pcie.in(1_GBps) == Approx(31.5));
+  WiredMachine tray;  // of Helios, whose GPUs no xGMI joins
+  tray.gpu = std::string("mi455x");
+  tray.wiring = wiring;
+  CHECK(mentions(description_of(tray).error().message(), "plan topo show helios"));
   CHECK(mentions(error_of(parse_wiring(rocm.substr(0, rocm.find("GPU2   XGMI")), "x")),
                  "the whole output of `rocm-smi --showtopo`"));
   for (std::size_t length = 0; length < rocm.size(); ++length) {
