@@ -417,6 +417,11 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
           parse_quantized_weights(stated.substr(blank + 1), "task");
       if (!kept) return SkippedRun{kept.error().message()};
       job.quantized_weights = *kept;
+      // The run is proof that its software keeps them so.
+      if (framework.quantizes_weights.empty()) {
+        framework.quantizes_weights = "the software of the run";
+      }
+      if (kept->fp32_states()) framework.casts_parameters = false;
     }
     // Copies of frozen weights depend on it, and no other part of a price.
     if (job.precision.compute == Dtype::fp8) job.precision.scaling = scaling_of(row);

@@ -1,5 +1,6 @@
 // Recognizes a configuration's format, reads it, and says what is missing.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -259,13 +260,15 @@ void complete_model(ConfigReading& reading) {
     }
     return;
   }
-  const std::string name = catalog_name_of(model, model.vocab == 0);
+  const std::vector<std::string> names = catalog_names_of(model, model.vocab == 0);
+  const std::string name = names.size() == 1 ? names.front() : "";
   if (model.vocab == 0) {
     const Result<ModelSpec> known = load_model(name);
     if (name.empty() || !known) {
-      reading.asks.push_back(
-          "--model: the file does not state the vocabulary, and no model of the catalog has these "
-          "shapes");
+      reading.asks.push_back(fmt::format(
+          "--model: the file does not state the vocabulary, and {} of the catalog {} these shapes",
+          names.empty() ? "no model" : fmt::format("{}", fmt::join(names, " and ")),
+          names.empty() ? "has" : "have"));
       return;
     }
     model.vocab = known->vocab;

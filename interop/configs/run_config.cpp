@@ -319,15 +319,15 @@ bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b
       field);
 }
 
-std::string catalog_name_of(const ModelSpec& model, bool any_vocabulary) {
-  std::string found;
-  int vocabulary = 0;
+std::vector<std::string> catalog_names_of(const ModelSpec& model, bool any_vocabulary) {
+  std::vector<std::string> found;
+  std::vector<int> vocabularies;
   for (const CatalogModel& each : model_catalog()) {
     const Result<ModelSpec> known = load_model(each.name);
     if (!known || !same_shapes(model, *known, any_vocabulary)) continue;
-    if (found.empty()) found = each.name;
-    if (vocabulary != 0 && vocabulary != known->vocab) return {};
-    vocabulary = known->vocab;
+    if (std::ranges::find(vocabularies, known->vocab) != vocabularies.end()) continue;
+    vocabularies.push_back(known->vocab);
+    found.push_back(each.name);
   }
   return found;
 }

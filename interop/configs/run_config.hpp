@@ -73,8 +73,9 @@ struct NamedConfigField {
 /// Numbers that differ only by rounding are the same.
 [[nodiscard]] bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b);
 
-/// The model of the catalog with the same shapes; "" if there is none. `any_vocabulary`: one whose
-/// other shapes are the same, provided that all such models have one vocabulary.
-[[nodiscard]] std::string catalog_name_of(const ModelSpec& model, bool any_vocabulary = false);
+/// The model of the catalog with the same shapes, if there is one. `any_vocabulary`: those whose
+/// other shapes are the same, one of each vocabulary.
+[[nodiscard]] std::vector<std::string> catalog_names_of(const ModelSpec& model,
+                                                        bool any_vocabulary);
 
 }  // namespace echelon

@@ -149,7 +149,7 @@ TEST_CASE("Megatron-LM expresses most models of the catalog") {
   const std::set<std::string> recent = {
       "gemma4-12b", "gemma4-26b-a4b", "gemma4-31b",  "lfm2-1.2b",
       "lfm2-2.6b",  "lfm2-350m",      "lfm2-8b-a1b", "mistral-small-4-119b-a6b",
-      "phi-4-mini"};
+      "phi-4-mini", "kimi-k2.5"};
   const ConfigFormat& format = format_named("megatron-lm");
   for (const CatalogModel& each : model_catalog()) {
     const ExportedConfig exported =
