@@ -244,8 +244,7 @@ const std::vector<Command>& command_table() {
        "list the catalog of models, or show one as it was read",
        "Of one model: its shapes, its parameters by the groups that parallelism splits, its model "
        "FLOPs, and what of its file is not priced. The file is a HuggingFace config.json or our "
-       "own "
-       "model file.",
+       "own model file.",
        {"plan models", "plan models llama3-70b", "plan models mixtral-8x7b --json"}},
       {"doctor",
        doctor_command,

@@ -74,10 +74,8 @@ const std::vector<Flag>& flag_table() {
       {.name = "quantized-weights",
        .value = "FORMAT",
        .help = "keep the frozen weights of layers in 4 bits, as bitsandbytes does (QLoRA; with "
-               "--lora): "
-               "nf4, or with options as in nf4:double-quant,fp32-norms; fp32-norms keeps norms in "
-               "fp32, "
-               "fp32-rest all other parameters (prepare_model_for_kbit_training)",
+               "--lora): nf4, or with options as in nf4:double-quant,fp32-norms; fp32-norms keeps "
+               "norms in fp32, fp32-rest all other parameters (prepare_model_for_kbit_training)",
        .groups = kJob,
        .aliases = "bnb-4bit-quant-type"},
       {.name = "framework",

@@ -73,12 +73,7 @@ void read_bloom(JsonReader& reader, ModelSpec& model) {
   model.hidden = small(reader.integer(old_width ? "n_embed" : "hidden_size", 1, kMaxHidden));
   model.heads = small(reader.integer(old_heads ? "num_attention_heads" : "n_head", 1, kMaxHeads));
   model.kv_heads = model.heads;
-  if (model.hidden % model.heads != 0) {
-    reader.fail(old_heads ? "num_attention_heads" : "n_head",
-                fmt::format("{} heads do not divide the width {}", model.heads, model.hidden),
-                "a divisor of the width");
-  }
-  model.head_dim = std::max(1, model.hidden / model.heads);
+  share_hidden_width(reader, model, old_heads ? "num_attention_heads" : "n_head");
   model.ffn_hidden = small(std::int64_t{4} * model.hidden);
   model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
   constexpr int kTrainedOn = 2048;  // ALiBi has no table; BLOOM was trained at 2048
