@@ -99,19 +99,11 @@ constexpr std::array kTorchtitanRules = {
                   "torchtitan v0.2.2, torchtitan/models/llama4/infra/parallelize.py:559"},
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec&, const ParallelPlan& p) {
-                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep && p.etp > 1;
+                    return p.ep > 1 && p.dispatcher != Dispatcher::alltoall && p.etp > 1;
                   },
-                  "DeepEP with experts split by tensor parallelism (etp > 1)",
-                  "torchtitan v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:107"},
-    // Of its models with experts these two alone have shared ones.
-    FrameworkRule{RulePart::degrees,
-                  [](const ModelSpec& m, const ParallelPlan& p) {
-                    return p.ep > 1 && p.dispatcher == Dispatcher::deepep &&
-                           m.moe.shared_ffn_hidden == 0;
-                  },
-                  "DeepEP but in DeepSeek-V3 and Llama 4: gpt-oss and Qwen3 exchange by alltoall",
-                  "torchtitan v0.2.2, torchtitan/models/gpt_oss/infra/parallelize.py:106, "
-                  "torchtitan/models/qwen3/infra/parallelize.py"},
+                  "DeepEP and HybridEP with experts split by tensor parallelism (etp > 1)",
+                  "torchtitan v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:107; "
+                  "v0.3.0 has no etp"},
     // It splits its own models and those of transformers that are built as Llama is; FSDP2 alone
     // takes any module.
     FrameworkRule{RulePart::degrees, where_layers_split<has_state_spaces>,
@@ -178,7 +170,7 @@ std::string newer_release(const ModelSpec& m, const ParallelPlan& p) {
   add(p.cp > 1 && has_windows(m), "context parallelism of windows");
   add(p.cp > 1 && m.latent(), "context parallelism of DeepSeek-V3");
   add(p.pp > 1 && (has_sinks(m) || m.qk_norm), "a pipeline of GPT-OSS or Qwen3");
-  return what.empty() ? "" : "torchtitan of 2026-08 (b5bcd76c), for " + what;
+  return what.empty() ? "" : "torchtitan v0.3.0 or newer, for " + what;
 }
 
 /// A dense block that none of its own models has, and its backend for HuggingFace's has.
@@ -204,7 +196,7 @@ constexpr std::array kTorchtitanRemarks = {
                "torchtitan v0.2.2, torchtitan/models/gpt_oss/model/args.py:89, "
                "torchtitan/models/deepseek_v3/model/args.py:104, "
                "torchtitan/models/llama4/model/args.py:79, torchtitan/models/moe/moe.py:445, "
-               "torchtitan/train.py:219; b5bcd76c, torchtitan/models/qwen3_5"},
+               "torchtitan/train.py:219; v0.3.0, torchtitan/models/qwen3_5"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  if (!where_layers_split<is_another_block>(m, p)) return {};
@@ -237,10 +229,20 @@ constexpr std::array kTorchtitanRemarks = {
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.ep == 1 || p.dispatcher == Dispatcher::alltoall) return {};
-                 return "parallelism.expert_parallel_comm_backend = \"" +
-                        std::string(name_of(p.dispatcher)) + "\"";
+                 return "moe_comm_backend=\"" + std::string(name_of(p.dispatcher)) +
+                        "\" of model_registry, and the library DeepEP" +
+                        (p.dispatcher == Dispatcher::hybridep ? ", of its branch hybrid-ep" : "");
                },
-               "torchtitan v0.2.2, torchtitan/config/job_config.py:474"},
+               "torchtitan v0.3.0, torchtitan/models/common/config_utils.py:361"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (m.moe.experts == 0 || p.ep == 1 || p.etp == 1) return {};
+                 return "torchtitan v0.2.2 or older, for experts split by tensor parallelism "
+                        "(etp > 1) beside ep";
+               },
+               "torchtitan v0.2.2, torchtitan/config/job_config.py, "
+               "expert_tensor_parallel_degree; v0.3.0, torchtitan/config/configs.py, which lacks "
+               "it"},
 };
 
 }  // namespace
@@ -269,8 +271,9 @@ Framework torchtitan() {
   // attention takes too (torch/distributed/tensor/experimental/_attention.py)
   f.flash_capability = 0;
   f.expert_parallel = true;
-  // v0.2.2, torchtitan/config/job_config.py:474, expert_parallel_comm_backend; HybridEP came later
+  // v0.3.0, torchtitan/models/common/config_utils.py:361, make_token_dispatcher_config
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.sequence_parallel_always = true;
   f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
   f.adapts_each_module = true;

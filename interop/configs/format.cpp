@@ -46,9 +46,10 @@ std::string ConfigReading::place(const ConfigEntry& entry) const {
 
 const std::vector<ConfigFormat>& config_formats() {
   static const std::vector<ConfigFormat> kFormats = {
-      megatron_lm_format(), megatron_bridge_format(),   nemo_format(),      nemo1_format(),
-      torchtitan_format(),  torchtitan_recipe_format(), deepspeed_format(), nanotron_format(),
-      accelerate_format(),  llm_foundry_format(),
+      megatron_lm_format(),     megatron_bridge_format(), nemo_format(),
+      nemo1_format(),           torchtitan_format(),      torchtitan_main_format(),
+      torchtitan_toml_format(), deepspeed_format(),       nanotron_format(),
+      accelerate_format(),      llm_foundry_format(),
   };
   return kFormats;
 }

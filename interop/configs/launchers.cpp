@@ -59,7 +59,9 @@ Result<Body> body_of(const ConfigFormat& format, const RunConfig& config,
     return Body{notes + exported.environment,
                 fmt::format("{} \\\n{}", format.program_of(config.model), exported.arguments)};
   }
-  const std::string name = fmt::format("{}.{}", format.name, extension_of(format.syntax));
+  // A Python module must not have the framework's own name.
+  const std::string_view stem = format.syntax == ConfigSyntax::python ? "plans" : format.name;
+  const std::string name = fmt::format("{}.{}", stem, extension_of(format.syntax));
   if (format.syntax != ConfigSyntax::json) notes.clear();  // others have them inside
   return Body{
       exported.environment + notes + fmt::format("cat > {} <<'END'\n{}END\n", name, exported.text),

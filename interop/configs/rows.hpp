@@ -129,15 +129,23 @@ void write_accumulation(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// Writes the modules of each chunk; the second with the name that the head has since 2026.
 void write_titan_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
 void write_titan_recipe_modules(const ConfigRow&, const RunConfig&, ConfigDocument&);
+/// Key: the dispatcher of experts, "standard" where it is alltoall.
+[[nodiscard]] MaybeValue read_titan_dispatcher(const ConfigRow&, const ConfigReading&);
 /// tp, cp, pp, ep.
 [[nodiscard]] std::vector<ConfigRow> titan_degree_rows();
 /// Schedule, chunks, layers per stage, ZeRO and its group.
 [[nodiscard]] std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&,
                                                                              const RunConfig&,
                                                                              ConfigDocument&));
-/// Adds what the function that a recipe imports sets itself, where the recipe does not. A function
-/// that is not known is an entry of its own.
-void add_registry_settings(ConfigDocument& document);
+/// Microbatch and global batch in sequences, as releases up to v0.3.0 state them.
+[[nodiscard]] std::vector<ConfigRow> titan_batch_rows();
+/// The function that a recipe imports, and its model where that is another one.
+void write_registry_model(const RunConfig& config, ConfigDocument& document);
+/// Adds what the function that a recipe imports sets itself, where the recipe does not, with the
+/// keys of v0.3.0, or with those of main, which count tokens. A function that is not known is an
+/// entry of its own.
+void add_release_settings(ConfigDocument& document);
+void add_main_settings(ConfigDocument& document);
 /// What follows recomputation; `async_tp`: the key of asynchronous tensor parallelism.
 [[nodiscard]] std::vector<ConfigRow> titan_end_rows(std::string_view async_tp);
 

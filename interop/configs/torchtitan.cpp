@@ -1,7 +1,6 @@
 // torchtitan's last release with TOML files.
 #include <fmt/format.h>
 
-#include "core/base/saturated_product.hpp"
 #include "core/framework/model_features.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
@@ -12,49 +11,9 @@ namespace {
 
 using P = ParallelPlan;
 
-/// With a pipeline the local batch holds all microbatches of a step.
-void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  const P& plan = config.plan;
-  const std::int64_t local =
-      plan.pp == 1 ? plan.microbatch : config.global_batch / std::max(1, plan.dp);
-  write_number(out, row.keys[0], local);
-  if (plan.pp > 1) write_number(out, row.keys[1], plan.microbatch);
-}
-
-MaybeValue read_microbatch(const ConfigRow& row, const ConfigReading& reading) {
-  const bool pipeline = reading.config.plan.pp > 1;
-  const ConfigEntry* entry = reading.find(row.keys[pipeline ? 1 : 0]);
-  if (entry != nullptr) {
-    return std::optional(ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
-  }
-  return std::optional(ReadValue{pipeline ? "1" : "8", Origin::assumed, "default of torchtitan"});
-}
-
-MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) {
-  const Result<std::optional<int>> local = number_at(reading, row.keys[1]);
-  if (!local) return local.error();
-  const ConfigEntry* stated = reading.find(row.keys[0]);
-  if ((stated == nullptr || stated->value.text == "-1") && reading.config.plan.pp > 1 &&
-      reading.knows(plan_part<&P::dp>)) {
-    return std::optional(derived(saturated_product({local->value_or(8), reading.config.plan.dp}),
-                                 "local batch x dp"));
-  }
-  ConfigRow batch = row;
-  batch.keys = {row.keys[0]};
-  return read_global_batch(batch, reading);
-}
-
 /// Source: torchtitan v0.2.2, torchtitan/config/job_config.py, expert_parallel_comm_backend.
 void write_backend(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   if (config.plan.dispatcher == Dispatcher::deepep) out.set(row.keys[0], quoted("deepep"));
-}
-
-MaybeValue read_backend(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* backend = reading.find(row.keys[0]);
-  if (backend == nullptr) return std::optional(derived("alltoall", "torchtitan's default"));
-  const std::string& text = backend->value.first().text;
-  return std::optional(
-      ReadValue{text == "standard" ? "alltoall" : text, Origin::found, reading.place(*backend)});
 }
 
 /// Keys and values go around by alltoall; allgather, the default, gathers them all before
@@ -129,7 +88,7 @@ std::string why_release_loses(const ConfigField& field, const RunConfig& config)
   if (what.empty() || !follows_from_it) return {};
   return fmt::format(
       "{}, which releases with TOML files do not have; later ones (format "
-      "torchtitan-recipe) do",
+      "torchtitan) do",
       what);
 }
 
@@ -173,10 +132,10 @@ void add_every_second(const ConfigReading& reading, std::vector<std::string>& ou
 
 }  // namespace
 
-ConfigFormat torchtitan_format() {
+ConfigFormat torchtitan_toml_format() {
   ConfigFormat format{
-      .name = "torchtitan",
-      .title = "torchtitan",
+      .name = "torchtitan-toml",
+      .title = "torchtitan (TOML)",
       .version = "v0.2.2 (2026-02-20), the last release with TOML files",
       .source = "torchtitan/config/job_config.py",
       .syntax = ConfigSyntax::toml,
@@ -226,27 +185,18 @@ ConfigFormat torchtitan_format() {
                    {"model.converters"},
                    {"compile.enable", "", "compiled models"}},
       .also_unpriced = add_every_second,
-      .useless_remarks = "torchtitan of ",
+      .useless_remarks = "torchtitan v0.3.0 ",
       .why_lost = why_release_loses,
   };
   add_rows(format, runnable_degree_rows());
-  add_rows(
-      format,
-      {
-          plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
-          computed(plan_part<&P::cp_comm>, {"parallelism.context_parallel_rotate_method"},
-                   write_rotation, read_rotation),
-          follows(plan_part<&P::dp>, dp_of_gpus),
-          computed(plan_part<&P::microbatch>,
-                   {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
-                   write_batch, read_microbatch),
-          computed(
-              &RunConfig::global_batch, {"training.global_batch_size", "training.local_batch_size"},
-              [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                write_number(out, row.keys[0], c.global_batch);
-              },
-              read_titan_batch),
-      });
+  add_rows(format,
+           {
+               plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
+               computed(plan_part<&P::cp_comm>, {"parallelism.context_parallel_rotate_method"},
+                        write_rotation, read_rotation),
+               follows(plan_part<&P::dp>, dp_of_gpus),
+           });
+  add_rows(format, titan_batch_rows());
   add_rows(format, titan_layout_rows(write_titan_modules));
   ConfigRow recompute = choice(plan_part<&P::recompute>,
                                {{"none", {{"activation_checkpoint.mode", "none", true}}},
@@ -260,7 +210,7 @@ ConfigFormat torchtitan_format() {
   add_rows(format, titan_end_rows("parallelism.enable_async_tensor_parallel"));
   add_rows(format, without_expert_rows(computed(plan_part<&P::dispatcher>,
                                                 {"parallelism.expert_parallel_comm_backend"},
-                                                write_backend, read_backend)));
+                                                write_backend, read_titan_dispatcher)));
   return format;
 }
 

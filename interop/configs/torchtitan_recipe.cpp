@@ -1,4 +1,5 @@
 // torchtitan since its configurations are Python: a function that changes one of its registry's.
+// The release counts a batch in sequences, main in tokens.
 #include <fmt/format.h>
 
 #include "core/base/parse_quantity.hpp"
@@ -74,7 +75,7 @@ MaybeValue etp_of_ep(const ConfigRow&, const ConfigReading& reading) {
 }
 
 /// CUDA graphs are on unless they are switched off, and then pipelines are refused, and experts on
-/// several ranks but for two dispatchers. Source: torchtitan b5bcd76c, torchtitan/trainer.py:168,
+/// several ranks but for two dispatchers. Source: torchtitan v0.3.0, torchtitan/trainer.py:179,
 /// _validate_cuda_graphs.
 ConfigRow without_cuda_graphs() {
   return choice(plan_part<&P::cuda_graphs>,
@@ -86,13 +87,16 @@ MaybeValue read_recipe_documents(const ConfigRow&, const ConfigReading&) {
   return std::optional(derived("true", "FlexAttention and varlen attention mask by documents"));
 }
 
-/// GPT-OSS runs varlen attention, which is refused with context parallelism. Source: torchtitan
-/// b5bcd76c, torchtitan/models/gpt_oss/__init__.py:73, torchtitan/models/common/decoder.py:176.
-void choose_attention(const RunConfig& config, ConfigDocument& out) {
-  const bool large = config.model_name == "gpt-oss-120b";
-  if (config.plan.cp == 1 || (!large && config.model_name != "gpt-oss-20b")) return;
-  out.set("model_spec", scalar(fmt::format("model_registry(\"{}\", attn_backend=\"flex\")",
-                                           large ? "120b" : "20b")));
+/// An argument of model_registry (write_registry_model). Source: torchtitan v0.3.0,
+/// torchtitan/models/common/config_utils.py:361, make_token_dispatcher_config.
+ConfigRow registry_dispatcher() {
+  return computed(
+      plan_part<&P::dispatcher>, {"moe_comm_backend"},
+      [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+        const bool other = c.plan.ep > 1 && c.plan.dispatcher != Dispatcher::alltoall;
+        if (other) out.set(row.keys[0], quoted(std::string(name_of(c.plan.dispatcher))));
+      },
+      read_titan_dispatcher);
 }
 
 /// The components that torch.compile compiles; their order means nothing.
@@ -105,12 +109,13 @@ void add_uncompiled(const ConfigReading& reading, std::vector<std::string>& out)
                             reading.place(*components), names));
 }
 
-/// A function of a registry. Source: torchtitan b5bcd76c, torchtitan/models/*/config_registry.py.
+/// A function of a registry, or a model that is written into another function's
+/// (write_registry_model). Source: torchtitan v0.3.0, torchtitan/models/*/config_registry.py.
 ConfigCase registered(std::string_view model, std::string_view function) {
   return {model, {{"import", function}}};
 }
 
-std::vector<ConfigRow> recipe_job_rows() {
+std::vector<ConfigRow> recipe_job_rows(std::string_view sequence) {
   return {
       choice(&RunConfig::framework,
              {{"torchtitan",
@@ -122,21 +127,22 @@ std::vector<ConfigRow> recipe_job_rows() {
               registered("llama3.1-8b", "torchtitan.models.llama3.config_registry.llama3_8b"),
               registered("llama3-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
               registered("llama3.1-70b", "torchtitan.models.llama3.config_registry.llama3_70b"),
-              // The function's own model has linear layers in fp8.
-              {"llama3.1-405b",
-               {{"import", "torchtitan.models.llama3.config_registry.llama3_405b"},
-                {"model_spec", "model_registry(\"405B\")", false, true}}},
+              registered("llama3.1-405b", "torchtitan.models.llama3.config_registry.llama3_405b"),
               registered("gpt-oss-20b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_20b"),
               registered("gpt-oss-120b", "torchtitan.models.gpt_oss.config_registry.gpt_oss_120b"),
               registered("deepseek-v3",
                          "torchtitan.models.deepseek_v3.config_registry.deepseek_v3_671b"),
               registered("qwen3-0.6b", "torchtitan.models.qwen3.config_registry.qwen3_0_6b"),
               registered("qwen3-1.7b", "torchtitan.models.qwen3.config_registry.qwen3_1_7b"),
+              registered("qwen3-4b", "torchtitan.models.qwen3.config_registry.qwen3_4b"),
+              registered("qwen3-8b", "torchtitan.models.qwen3.config_registry.qwen3_8b"),
               registered("qwen3-14b", "torchtitan.models.qwen3.config_registry.qwen3_14b"),
               registered("qwen3-30b-a3b", "torchtitan.models.qwen3.config_registry.qwen3_30b_a3b"),
-              registered("qwen3-32b", "torchtitan.models.qwen3.config_registry.qwen3_32b")}),
+              registered("qwen3-32b", "torchtitan.models.qwen3.config_registry.qwen3_32b"),
+              registered("qwen3-235b-a22b",
+                         "torchtitan.models.qwen3.config_registry.qwen3_235b_a22b")}),
       elsewhere(&RunConfig::gpus, "NGPU of run_train.sh, or torchrun"),
-      plain(&RunConfig::sequence, {"training.max_context_length"}),
+      plain(&RunConfig::sequence, {sequence}),
       choice(&RunConfig::precision,
              {{"bf16:fsdp-fp32-shards", {{"training.mixed_precision_param", "bfloat16", true}}},
               {"bf16:fsdp-fp32-shards", {}},
@@ -148,11 +154,8 @@ std::vector<ConfigRow> recipe_job_rows() {
   };
 }
 
-std::vector<ConfigRow> recipe_batch_rows() {
+std::vector<ConfigRow> main_batch_rows() {
   return {
-      follows(plan_part<&P::etp>, etp_of_ep),
-      fixed(plan_part<&P::cp_comm>, "p2p"),
-      follows(plan_part<&P::dp>, dp_of_gpus),
       computed(
           plan_part<&P::microbatch>, {"training.num_tokens_per_microbatch_per_dp_rank"},
           [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
@@ -165,17 +168,24 @@ std::vector<ConfigRow> recipe_batch_rows() {
   };
 }
 
-}  // namespace
+struct RecipeVersion {
+  std::string_view name;
+  std::string_view title;
+  std::string_view version;
+  std::string_view sequence;  ///< key of its length
+  void (*unspell)(ConfigDocument& document);
+};
 
-ConfigFormat torchtitan_recipe_format() {
+ConfigFormat recipe_format(const RecipeVersion& recipe, std::vector<ConfigRow> batch_rows) {
   ConfigFormat format{
-      .name = "torchtitan-recipe",
-      .title = "torchtitan (Python recipe)",
-      .version = "b5bcd76c (2026-08-21)",
+      .name = recipe.name,
+      .title = recipe.title,
+      .version = recipe.version,
       .source = "torchtitan/config/configs.py, torchtitan/models/*/config_registry.py",
       .syntax = ConfigSyntax::python,
+      .program = "-m torchtitan.train --module plans --config plan",
       .usage =
-          "as plans.py on PYTHONPATH: MODULE=plans CONFIG=plan NGPU=8 ./run_train.sh; data, "
+          "as plans.py: torchrun … -m torchtitan.train --module plans --config plan; data, "
           "learning rate and optimizer are those of the imported function",
       .fill_in = {{"hf_assets_path", "path of the tokenizer"},
                   {"training.steps", "number of steps"}},
@@ -188,12 +198,18 @@ ConfigFormat torchtitan_recipe_format() {
       .resets = {{"compile.enable_async_tensor_parallel", "false"}},
       .unread_parts = {{"model_spec", "models of its own"}},
       .also_unpriced = add_uncompiled,
-      .spell = choose_attention,
-      .unspell = add_registry_settings,
+      .useless_remarks = "torchtitan v0.3.0 ",
+      .spell = write_registry_model,
+      .unspell = recipe.unspell,
   };
-  add_rows(format, recipe_job_rows());
+  add_rows(format, recipe_job_rows(recipe.sequence));
   add_rows(format, titan_degree_rows());
-  add_rows(format, recipe_batch_rows());
+  add_rows(format, {
+                       follows(plan_part<&P::etp>, etp_of_ep),
+                       fixed(plan_part<&P::cp_comm>, "p2p"),
+                       follows(plan_part<&P::dp>, dp_of_gpus),
+                   });
+  add_rows(format, std::move(batch_rows));
   add_rows(format, titan_layout_rows(write_titan_recipe_modules));
   add_rows(format, {
                        choice(plan_part<&P::recompute>,
@@ -203,13 +219,27 @@ ConfigFormat torchtitan_recipe_format() {
                                {"selective", {}}}),
                    });
   add_rows(format, titan_end_rows("compile.enable_async_tensor_parallel"));
-  std::vector<ConfigRow> experts = without_expert_rows();
+  std::vector<ConfigRow> experts = without_expert_rows(registry_dispatcher());
   std::erase_if(experts, [](const ConfigRow& row) {
     return row.field == ConfigField{plan_part<&P::cuda_graphs>};
   });
   add_rows(format, std::move(experts));
   format.rows.push_back(without_cuda_graphs());
   return format;
+}
+
+}  // namespace
+
+ConfigFormat torchtitan_format() {
+  return recipe_format(
+      {"torchtitan", "torchtitan", "v0.3.0 (2026-09-03)", "training.seq_len", add_release_settings},
+      titan_batch_rows());
+}
+
+ConfigFormat torchtitan_main_format() {
+  return recipe_format({"torchtitan-main", "torchtitan (main)", "b5bcd76c (2026-08-21)",
+                        "training.max_context_length", add_main_settings},
+                       main_batch_rows());
 }
 
 }  // namespace echelon

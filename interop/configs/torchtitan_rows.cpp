@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/saturated_product.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
@@ -167,6 +168,38 @@ MaybeValue read_titan_schedule(const ConfigRow& row, const ConfigReading& readin
   return read_choice(row, reading);
 }
 
+/// With a pipeline the local batch holds all microbatches of a step.
+void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const P& plan = config.plan;
+  const std::int64_t local =
+      plan.pp == 1 ? plan.microbatch : config.global_batch / std::max(1, plan.dp);
+  write_number(out, row.keys[0], local);
+  if (plan.pp > 1) write_number(out, row.keys[1], plan.microbatch);
+}
+
+MaybeValue read_microbatch(const ConfigRow& row, const ConfigReading& reading) {
+  const bool pipeline = reading.config.plan.pp > 1;
+  const ConfigEntry* entry = reading.find(row.keys[pipeline ? 1 : 0]);
+  if (entry != nullptr) {
+    return std::optional(ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
+  }
+  return std::optional(ReadValue{pipeline ? "1" : "8", Origin::assumed, "default of torchtitan"});
+}
+
+MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> local = number_at(reading, row.keys[1]);
+  if (!local) return local.error();
+  const ConfigEntry* stated = reading.find(row.keys[0]);
+  if ((stated == nullptr || stated->value.text == "-1") && reading.config.plan.pp > 1 &&
+      reading.knows(plan_part<&P::dp>)) {
+    return std::optional(derived(saturated_product({local->value_or(8), reading.config.plan.dp}),
+                                 "local batch x dp"));
+  }
+  ConfigRow batch = row;
+  batch.keys = {row.keys[0]};
+  return read_global_batch(batch, reading);
+}
+
 }  // namespace
 
 void write_titan_modules(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -176,6 +209,14 @@ void write_titan_modules(const ConfigRow& row, const RunConfig& config, ConfigDo
 void write_titan_recipe_modules(const ConfigRow& row, const RunConfig& config,
                                 ConfigDocument& out) {
   write_modules_of_chunks(row, config, "lm_head", out);
+}
+
+MaybeValue read_titan_dispatcher(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* backend = reading.find(row.keys[0]);
+  if (backend == nullptr) return std::optional(derived("alltoall", "torchtitan's default"));
+  const std::string& text = backend->value.first().text;
+  return std::optional(
+      ReadValue{text == "standard" ? "alltoall" : text, Origin::found, reading.place(*backend)});
 }
 
 std::vector<ConfigRow> titan_degree_rows() {
@@ -219,6 +260,20 @@ std::vector<ConfigRow> titan_layout_rows(void (*write_modules)(const ConfigRow&,
           {"parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"},
           write_titan_group, read_titan_group),
       follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp),
+  };
+}
+
+std::vector<ConfigRow> titan_batch_rows() {
+  return {
+      computed(plan_part<&P::microbatch>,
+               {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
+               write_batch, read_microbatch),
+      computed(
+          &RunConfig::global_batch, {"training.global_batch_size", "training.local_batch_size"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.global_batch);
+          },
+          read_titan_batch),
   };
 }
 

@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = ["--model", "llama3-8b", "--gpus", "64", "--seq", "8192", "--global-batch", "512"]
+JOB = {"--model": "llama3-8b", "--gpus": "64", "--seq": "8192", "--global-batch": "512"}
 
 # What a user fills in, as TOML.
 FILLED = {"steps": "100", "lr": "3e-4", "dataset": "'c4_test'", "hf_assets_path": "'.'"}
@@ -41,6 +41,41 @@ TORCHTITAN = [
       "parallelism.data_parallel_replicate_degree": 8}),
 ]
 
+# The same for its recipes in Python, of the release and of main: JOB is of a batch of 512.
+RECIPES = [
+    (["--zero", "3"],
+     {"parallelism.data_parallel_shard_degree": 64, "compile.enable": True,
+      "activation_checkpoint": None, "training.disable_cuda_graphs": True,
+      "gradient_accumulation": 8, "microbatches": 1, "sequences": 1}),
+    (["--tp", "4", "--zero", "3", "--overlap", "dp,tp", "--recompute", "selective"],
+     {"parallelism.tensor_parallel_degree": 4, "compile.enable_async_tensor_parallel": True,
+      "parallelism.data_parallel_shard_degree": 16, "gradient_accumulation": 32,
+      "policy": "SelectiveAC"}),
+    (["--pp", "4", "--vpp", "2", "--zero", "2", "--recompute", "full"],
+     {"parallelism.pipeline_parallel_degree": 4, "parallelism.pipeline_parallel_schedule":
+      "Interleaved1F1B", "parallelism.fsdp_reshard_after_forward": "never", "chunks": 8,
+      "layers": 32, "gradient_accumulation": 1, "microbatches": 32, "sequences": 1,
+      "policy": "FullAC"}),
+    (["--cp", "2", "--zero", "3", "--zero-group-size", "8"],
+     {"parallelism.context_parallel_degree": 2, "parallelism.data_parallel_shard_degree": 4,
+      "parallelism.data_parallel_replicate_degree": 8, "gradient_accumulation": 16}),
+    (["--model", "deepseek-v3", "--seq", "4096", "--pp", "4", "--ep", "16", "--zero", "2"],
+     {"parallelism.expert_parallel_degree": 16, "layers": 61, "microbatches": 32,
+      "gradient_accumulation": 1, "training.disable_cuda_graphs": True}),
+    (["--model", "qwen3-8b", "--zero", "3", "--microbatch", "2"],
+     {"flavor": "8B", "layers_of_model": 36, "gradient_accumulation": 4, "sequences": 2}),
+    (["--model", "llama3.1-405b", "--tp", "8", "--zero", "3"],
+     {"flavor": "405B", "layers_of_model": 126, "fp8": False}),
+    (["--model", "gpt-oss-20b", "--cp", "2", "--zero", "3"],
+     {"flavor": "20b", "parallelism.context_parallel_degree": 2, "attention": "FlexAttention"}),
+    (["--model", "qwen3-235b-a22b", "--ep", "8", "--zero", "3"],
+     {"flavor": "235B-A22B", "layers_of_model": 94, "dispatcher": "AllToAllTokenDispatcher"}),
+    (["--model", "deepseek-v3", "--seq", "4096", "--ep", "16", "--zero", "3", "--dispatcher",
+      "deepep"], {"dispatcher": "DeepEPTokenDispatcher"}),
+    (["--model", "gpt-oss-20b", "--cp", "2", "--ep", "8", "--zero", "3", "--dispatcher",
+      "hybridep"], {"dispatcher": "HybridEPTokenDispatcher", "attention": "FlexAttention"}),
+]
+
 # The same for accelerate: attribute of its configuration, or option of a section of it.
 ACCELERATE = [
     (["--zero", "3"],
@@ -58,13 +93,15 @@ class Absent(Exception):
 
 def exported(plan, form, arguments, path):
     """The configuration as the planner writes it, filled in."""
-    command = [plan, "export", form, *JOB, *arguments, "-o", str(path), "--quiet"]
+    job = [word for flag, value in JOB.items() if flag not in arguments for word in (flag, value)]
+    command = [plan, "export", form, *job, *arguments, "-o", str(path), "--quiet"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {run.stdout}{run.stderr}")
     text = path.read_text()
     for name, value in FILLED.items():
-        text = re.sub(rf"(?m)^(\s*{name} = )'FILL_IN'$", rf"\g<1>{value}", text)
+        text = re.sub(rf"(?m)^(\s*(?:config\.[a-z_.]*)?{name} = )('FILL_IN'|FILL_IN)$",
+                      rf"\g<1>{value}", text)
     path.write_text(text)
 
 
@@ -82,6 +119,77 @@ def differences(config, expected):
         read = getattr(read, "value", read)  # of an enumeration
         if read != value:
             yield f"{path} is read as {read!r}, not {value!r}"
+
+
+def kind(config):
+    """FullAC of a FullAC.Config."""
+    return type(config).__qualname__.split(".")[0]
+
+
+def recipe_of(config, gpus):
+    """What torchtitan makes of a recipe's configuration, its checks passed."""
+    from torchtitan.distributed.parallel_dims import ParallelDims
+    config.__post_init__()
+    config.model_spec.model.update_from_config(config=config)
+    parallelism, training = config.parallelism, config.training
+    dims = ParallelDims.from_config(parallelism, gpus)
+    data = dims.dp_replicate * dims.dp_shard
+    by_tokens = hasattr(training, "num_tokens_per_train_step")
+    if by_tokens:
+        microbatches = parallelism.num_pp_microbatches if dims.pp > 1 else 1
+        each = training.num_tokens_per_microbatch_per_dp_rank
+        step, length = training.num_tokens_per_train_step, training.max_context_length
+    else:
+        each = (parallelism.pipeline_parallel_microbatch_size if dims.pp > 1
+                else training.local_batch_size)
+        microbatches = training.local_batch_size // each
+        step, length = training.global_batch_size, 1
+    parts = parallelism.module_fqns_per_model_part or []
+    model = config.model_spec.model
+    moe = getattr(model.layers[-1], "moe", None)
+    known = {"gradient_accumulation": step / (each * microbatches * data),
+             "microbatches": microbatches, "sequences": each / length, "chunks": len(parts),
+             "layers": sum(name.startswith("layers.") for part in parts for name in part),
+             "policy": kind(config.activation_checkpoint),
+             "flavor": config.model_spec.flavor, "layers_of_model": len(model.layers),
+             "fp8": "Float8" in repr(model),
+             "dispatcher": moe and kind(moe.routed_experts.token_dispatcher),
+             "attention": kind(model.layers[0].attention.inner_attention)}
+    return types.SimpleNamespace(**known, parallelism=parallelism, training=training,
+                                 compile=config.compile,
+                                 activation_checkpoint=config.activation_checkpoint)
+
+
+def recipe_parser():
+    """A function from the path of a recipe to what torchtitan makes of it."""
+    spec = importlib.util.find_spec("torchtitan")
+    if spec is None:
+        raise Absent("torchtitan is not installed: pip install torch torchtitan==0.3.0")
+    if (Path(spec.submodule_search_locations[0]) / "config" / "job_config.py").exists():
+        raise Absent("this torchtitan has TOML files: pip install torchtitan==0.3.0")
+    try:
+        importlib.import_module("torchtitan.trainer")
+    except ModuleNotFoundError as missing:
+        raise Absent(f"{missing.name} is not installed, which torchtitan needs") from None
+
+    def parse(path):
+        module = importlib.util.spec_from_file_location("plans", path)
+        plans = importlib.util.module_from_spec(module)
+        module.loader.exec_module(plans)
+        return recipe_of(plans.plan(), 64)
+    return parse
+
+
+def recipe_format():
+    """The format that the installed torchtitan reads."""
+    if importlib.util.find_spec("torchtitan") is None:
+        return "torchtitan"
+    try:
+        configs = importlib.import_module("torchtitan.config.configs")
+    except ModuleNotFoundError:
+        return "torchtitan"
+    counts_tokens = "max_context_length" in configs.TrainingConfig.__dataclass_fields__
+    return "torchtitan-main" if counts_tokens else "torchtitan"
 
 
 def torchtitan_parser():
@@ -142,7 +250,8 @@ def ask(plan, form, ending, parser, cases):
 def main():
     plan = str(Path(sys.argv[1]).resolve()) if len(sys.argv) > 1 else str(
         ROOT / "build" / "release" / "cli" / "plan")
-    wrong = ask(plan, "torchtitan", "toml", torchtitan_parser, TORCHTITAN)
+    wrong = ask(plan, "torchtitan-toml", "toml", torchtitan_parser, TORCHTITAN)
+    wrong += ask(plan, recipe_format(), "py", recipe_parser, RECIPES)
     wrong += ask(plan, "accelerate", "yaml", accelerate_parser, ACCELERATE)
     return 1 if wrong else 0
 

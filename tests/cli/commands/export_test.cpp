@@ -29,9 +29,9 @@ TEST_CASE("plan export writes each framework's configuration") {
   CHECK(export_differs(sandbox, "megatron-lm", "megatron-lm" + kPipeline) == "");
   CHECK(export_differs(sandbox, "megatron-bridge", "megatron-bridge" + kPipeline) == "");
   CHECK(export_differs(sandbox, "nemo", "nemo" + kPipeline) == "");
-  CHECK(export_differs(sandbox, "torchtitan", "torchtitan" + kStages + " --zero 2") == "");
-  CHECK(export_differs(sandbox, "torchtitan-recipe", "torchtitan-recipe" + kStages + " --zero 2") ==
-        "");
+  for (const std::string version : {"torchtitan", "torchtitan-main", "torchtitan-toml"}) {
+    CHECK(export_differs(sandbox, version, version + kStages + " --zero 2") == "");
+  }
   CHECK(export_differs(sandbox, "deepspeed", "deepspeed" + kData) == "");
   CHECK(export_differs(sandbox, "accelerate", "accelerate" + kData) == "");
   CHECK(export_differs(sandbox, "nanotron",
@@ -78,16 +78,17 @@ TEST_CASE("exported settings that Megatron-LM takes as lists are words of their 
 TEST_CASE("a model that the target has no name for is marked") {
   const Sandbox sandbox;
   const std::string model = " --model gpt3-6.7b --gpus 64 --zero 3";
-  const ProcessResult toml = sandbox.plan("export torchtitan" + model);
-  CHECK(lacks(toml.out, "# fill in model.flavor: torchtitan has no name for gpt3-6.7b") == "");
+  const ProcessResult toml = sandbox.plan("export torchtitan-toml" + model);
+  CHECK(lacks(toml.out, "# fill in model.flavor: torchtitan (TOML) has no name for gpt3-6.7b") ==
+        "");
   CHECK(lacks(toml.out, "context_parallel_rotate_method") != "");
   CHECK(lacks(sandbox
-                  .plan("export torchtitan --model llama3-8b --gpus 8 --framework torchtitan "
+                  .plan("export torchtitan-toml --model llama3-8b --gpus 8 --framework torchtitan "
                         "--cp 2")
                   .out,
               "context_parallel_rotate_method = 'alltoall'") == "");
   CHECK(lacks(toml.out, "flavor = 'FILL_IN'") == "");
-  CHECK(lacks(sandbox.plan("export torchtitan-recipe" + model).out, "config = FILL_IN()") == "");
+  CHECK(lacks(sandbox.plan("export torchtitan" + model).out, "config = FILL_IN()") == "");
 }
 
 TEST_CASE("plan export trace writes the simulated step") {

@@ -115,7 +115,7 @@ TEST_CASE("chunks of DualPipeV are dealt to torchtitan's ranks there and back") 
   plan.dp = 8;
   plan.zero = 2;
   plan.schedule = ScheduleKind::dualpipe_v;
-  const ConfigFormat& format = **find_config_format("torchtitan");
+  const ConfigFormat& format = **find_config_format("torchtitan-toml");
   RunConfig run = run_of(format, plan);
   run.plan.layers_per_stage = {7, 9, 9, 7};
   run.plan.microbatch_group = 1;

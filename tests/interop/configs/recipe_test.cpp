@@ -55,7 +55,7 @@ TEST_CASE("a recipe is read through the names of its sections") {
   text.erase(parts, text.find("    c.training.max") - parts);
   const Result<ImportedConfig> run = read_recipe(text);
   REQUIRE(run);
-  CHECK(run->format->name == "torchtitan-recipe");
+  CHECK(run->format->name == "torchtitan-main");
   CHECK(run->asks.empty());
   const RunConfig& config = run->config;
   CHECK(config.model_name == "llama3-8b");
@@ -174,9 +174,9 @@ RunConfig recipe_run(const char* model) {
   return run;
 }
 
-// Source: torchtitan b5bcd76c, torchtitan/trainer.py:168, _validate_cuda_graphs.
+// Source: torchtitan v0.3.0, torchtitan/trainer.py:179, _validate_cuda_graphs.
 TEST_CASE("a recipe runs without CUDA graphs, as priced, with compiled model and loss") {
-  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
+  const ConfigFormat& format = **find_config_format("torchtitan-main");
   for (const char* model : {"llama3-8b", "deepseek-v3", "qwen3-30b-a3b"}) {
     RunConfig run = recipe_run(model);
     const ExportedConfig exported = export_config(format, run);
@@ -194,24 +194,65 @@ TEST_CASE("a recipe runs without CUDA graphs, as priced, with compiled model and
                    "training.disable_cuda_graphs is not set: priced are runs without CUDA graphs"));
 }
 
-TEST_CASE("what the function of Llama 3.1 405B sets is taken back") {
-  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
-  const RunConfig run = recipe_run("llama3.1-405b");
-  const ExportedConfig exported = export_config(format, run);
-  CAPTURE(exported.text);
-  CHECK(exported.lost.empty());
-  CHECK(exported.text.find("from torchtitan.models.llama3 import model_registry\n") !=
-        std::string::npos);
-  CHECK(exported.text.find("config.model_spec = model_registry(\"405B\")") != std::string::npos);
-  CHECK(exported.text.find("enable_async_tensor_parallel = False") != std::string::npos);
-  const ImportedConfig back = recipe_of(exported.text);
-  CHECK(back.unpriced.empty());
-  CHECK(back.asks.empty());
+TEST_CASE("a model without a function of its own is written into another's") {
+  struct Written {
+    const char* model;
+    const char* function;
+    const char* flavor;
+  };
+  for (const Written& each :
+       {Written{"llama3.1-405b", "llama3_70b", "405B"}, Written{"qwen3-8b", "qwen3_14b", "8B"},
+        Written{"qwen3-235b-a22b", "qwen3_30b_a3b", "235B-A22B"}}) {
+    for (const char* name : {"torchtitan", "torchtitan-main"}) {
+      CAPTURE(each.model, name);
+      const ExportedConfig exported =
+          export_config(**find_config_format(name), recipe_run(each.model));
+      CAPTURE(exported.text);
+      CHECK(exported.lost.empty());
+      CHECK(exported.text.find(std::string("config_registry import ") + each.function + "\n") !=
+            std::string::npos);
+      CHECK(exported.text.find(std::string("import model_registry\n")) != std::string::npos);
+      CHECK(exported.text.find(std::string("config.model_spec = model_registry(\"") + each.flavor +
+                               "\")\n") != std::string::npos);
+      const ImportedConfig back = recipe_of(exported.text);
+      CHECK(back.format->name == name);
+      CHECK(back.config.model_name == each.model);
+      CHECK(back.unpriced.empty());
+      CHECK(back.asks.empty());
+    }
+  }
+}
+
+// Source: torchtitan v0.3.0, torchtitan/config/configs.py, local_batch_size, and trainer.py:414.
+TEST_CASE("a recipe of the release counts its batch in sequences") {
+  const ImportedConfig defaults =
+      recipe_of(on_function("qwen3", "qwen3_32b",
+                            "    config.training.local_batch_size = 4\n"
+                            "    config.training.global_batch_size = 256\n"));
+  CHECK(defaults.format->name == "torchtitan");
+  CHECK(defaults.config.sequence == 4096);
+  CHECK(defaults.config.plan.microbatch == 4);
+  CHECK(defaults.config.global_batch == 256);
+  const ImportedConfig pipeline =
+      recipe_of(on_function("qwen3", "qwen3_32b",
+                            "    config.training.local_batch_size = 16\n"
+                            "    config.parallelism.pipeline_parallel_degree = 4\n"
+                            "    config.parallelism.pipeline_parallel_microbatch_size = 2\n"));
+  CHECK(pipeline.config.plan.dp == 8);
+  CHECK(pipeline.config.plan.microbatch == 2);
+  CHECK(pipeline.config.global_batch == 128);
+  const ImportedConfig other =
+      recipe_of(on_function("qwen3", "qwen3_32b",
+                            "    config.training.seq_len = 2048\n"
+                            "    config.model_spec = model_registry('4B')\n"));
+  CHECK(other.config.model_name == "qwen3-4b");
+  CHECK(other.config.plan.microbatch == 2);
+  CHECK(other.config.plan.recompute == Recompute::full);
 }
 
 // Source: torchtitan b5bcd76c, torchtitan/models/common/decoder.py:176.
 TEST_CASE("context parallelism of GPT-OSS asks for FlexAttention") {
-  const ConfigFormat& format = **find_config_format("torchtitan-recipe");
+  const ConfigFormat& format = **find_config_format("torchtitan-main");
   RunConfig run = recipe_run("gpt-oss-20b");
   CHECK(export_config(format, run).text.find("model_registry") == std::string::npos);
   run.plan.cp = 2;
@@ -221,6 +262,32 @@ TEST_CASE("context parallelism of GPT-OSS asks for FlexAttention") {
   CHECK(exported.lost.empty());
   CHECK(exported.text.find("model_registry(\"20b\", attn_backend=\"flex\")") != std::string::npos);
   CHECK(recipe_of(exported.text).asks.empty());
+}
+
+// Source: torchtitan v0.3.0, torchtitan/models/common/config_utils.py:361.
+TEST_CASE("the dispatcher of experts is an argument of the model's registry") {
+  const ConfigFormat& format = **find_config_format("torchtitan");
+  RunConfig run = recipe_run("gpt-oss-20b");
+  run.plan.ep = 8;
+  run.plan.cp = 2;
+  run.plan.dp = 32;
+  for (const Dispatcher dispatcher :
+       {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep}) {
+    run.plan.dispatcher = dispatcher;
+    const ExportedConfig exported = export_config(format, run);
+    CAPTURE(exported.text);
+    CHECK(exported.lost.empty());
+    const bool named = exported.text.find("moe_comm_backend") != std::string::npos;
+    CHECK(named == (dispatcher != Dispatcher::alltoall));
+    const ImportedConfig back = recipe_of(exported.text);
+    CHECK(back.config.plan.dispatcher == dispatcher);
+    CHECK(back.config.plan.cp == 2);
+    CHECK(back.asks.empty());
+  }
+  CHECK(recipe_error(on_function("gpt_oss", "gpt_oss_20b",
+                                 "    config.model_spec = model_registry(\"20b\", "
+                                 "moe_comm_backend='minimal_async_ep')\n"))
+            .find("minimal_async_ep") != std::string::npos);
 }
 
 TEST_CASE("recipes attend within documents") {

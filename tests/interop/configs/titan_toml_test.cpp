@@ -69,16 +69,16 @@ TEST_CASE("TOML files cannot express what their release refuses, and recipes in 
     CAPTURE(each.model, each.cp, each.pp);
     const RunConfig run = titan_run(each.model, 1, each.cp, each.pp);
     const ConfigField degree = each.pp > 1 ? plan_part<&P::pp> : plan_part<&P::cp>;
-    const ExportedConfig toml = as_format("torchtitan", run);
+    const ExportedConfig toml = as_format("torchtitan-toml", run);
     CAPTURE(toml.text);
     CHECK(why_degree_is_lost(toml, degree).find(each.why) != std::string::npos);
-    CHECK(toml.text.find("2026-08") == std::string::npos);
-    const ExportedConfig recipe = as_format("torchtitan-recipe", run);
+    CHECK(toml.text.find("v0.3.0") == std::string::npos);
+    const ExportedConfig recipe = as_format("torchtitan", run);
     CAPTURE(recipe.text);
     CHECK(recipe.lost.empty());
   }
-  CHECK(as_format("torchtitan", titan_run("llama3-70b", 8, 2, 2)).lost.empty());
-  CHECK(as_format("torchtitan", titan_run("qwen3-32b", 8, 2, 1)).lost.empty());
+  CHECK(as_format("torchtitan-toml", titan_run("llama3-70b", 8, 2, 2)).lost.empty());
+  CHECK(as_format("torchtitan-toml", titan_run("qwen3-32b", 8, 2, 1)).lost.empty());
 }
 
 TEST_CASE("a TOML file that its release refuses is refused with its line") {
@@ -123,7 +123,7 @@ TEST_CASE("attention of torchtitan's DeepSeek-V3 stays within documents") {
   };
   CHECK(masks("deepseek_v3", "671B"));
   CHECK_FALSE(masks("llama3", "8B"));
-  const ExportedConfig exported = as_format("torchtitan", titan_run("deepseek-v3", 1, 1, 1));
+  const ExportedConfig exported = as_format("torchtitan-toml", titan_run("deepseek-v3", 1, 1, 1));
   CHECK(exported.lost.empty());
   CHECK(exported.text.find("# attention stays within the documents") != std::string::npos);
 }

@@ -430,23 +430,34 @@ TEST_CASE("a search on EFA takes DeepEP and HybridEP inside nodes alone") {
   CHECK(crossing("dgx-h100") > 0);
 }
 
-TEST_CASE("torchtitan dispatches by DeepEP in its models with shared experts alone") {
+// Source: torchtitan v0.3.0, torchtitan/models/common/config_utils.py:361, and configs.py.
+TEST_CASE("torchtitan dispatches by DeepEP and HybridEP where experts stay whole") {
   const auto with = [](const char* model, Dispatcher dispatcher, int etp = 1) {
     ParallelPlan plan = degrees(etp > 1 ? etp : 1, 1, 8, etp, 3);
     plan.dispatcher = dispatcher;
     return refused(model, "torchtitan", plan);
   };
-  CHECK(with("deepseek-v3", Dispatcher::deepep) == "");
-  CHECK(with("deepseek-v3", Dispatcher::deepep, 4).find("etp > 1") != std::string::npos);
-  CHECK(with("deepseek-v3", Dispatcher::hybridep) == "torchtitan has no token dispatcher hybridep");
-  CHECK(with("gpt-oss-20b", Dispatcher::alltoall) == "");
-  CHECK(with("gpt-oss-20b", Dispatcher::deepep).find("gpt_oss/infra") != std::string::npos);
-  CHECK(with("qwen3-30b-a3b", Dispatcher::deepep) != "");
-  const PlanRequest r = request_for("gpt-oss-20b", "dgx-h100", 8, "torchtitan");
-  const Result<SearchOutcome> found = search(r);
-  REQUIRE(found.ok());
-  REQUIRE(found->winner() != nullptr);
-  CHECK(found->winner()->plan.dispatcher == Dispatcher::alltoall);
+  for (const Dispatcher dispatcher : {Dispatcher::deepep, Dispatcher::hybridep}) {
+    CHECK(with("deepseek-v3", dispatcher) == "");
+    CHECK(with("gpt-oss-20b", dispatcher) == "");
+    CHECK(with("deepseek-v3", dispatcher, 4).find("etp > 1") != std::string::npos);
+  }
+  CHECK(with("gpt-oss-20b", Dispatcher::alltoall, 4) == "");
+  ParallelPlan plan = degrees(4, 1, 8, 4, 3);
+  const auto needs = [&] {
+    std::string all;
+    const PlanRequest r = request_for("deepseek-v3", "dgx-h100", 8, "torchtitan");
+    for (const FrameworkRemark& each : remarks(r.framework, r.model, plan)) {
+      all += each.text + "\n";
+    }
+    return all;
+  };
+  CHECK(needs().find("torchtitan v0.2.2 or older, for experts split") != std::string::npos);
+  plan = degrees(1, 1, 8, 1, 3);
+  plan.dispatcher = Dispatcher::hybridep;
+  CHECK(needs().find("v0.2.2") == std::string::npos);
+  CHECK(needs().find("moe_comm_backend=\"hybridep\" of model_registry, and the library DeepEP, of "
+                     "its branch hybrid-ep") != std::string::npos);
 }
 
 TEST_CASE("some layers of a stage are recomputed where the framework counts them") {
