@@ -1,4 +1,4 @@
-"""Feeds exported configurations to the parsers of accelerate and torchtitan themselves.
+"""Feeds exported configurations to the parsers of accelerate, DeepSpeed and torchtitan themselves.
 
 ask_parsers.py [PLAN]: PLAN is the planner's program (default: build/release/cli/plan). No GPU is
 used. A package that is absent is reported as skipped, with the reason. Exit codes: 0 all that was
@@ -8,6 +8,7 @@ asked is read as the plan has it, 1 something is refused or read as something el
 import contextlib
 import importlib.util
 import io
+import json
 import re
 import subprocess
 import sys
@@ -84,6 +85,31 @@ ACCELERATE = [
     (["--zero", "2", "--recompute", "full"],
      {"fsdp_config.fsdp_reshard_after_forward": False,
       "fsdp_config.fsdp_activation_checkpointing": True}),
+]
+
+
+# The same for DeepSpeed; data_parallel: ranks that share a batch. Its buckets count numbers, of 16
+# bits. MiCS is not asked: releases since 0.19.8 refuse it, as the export says.
+DEEPSPEED = [
+    (["--zero", "3"],
+     {"train_batch_size": 512, "train_micro_batch_size_per_gpu": 1,
+      "gradient_accumulation_steps": 8, "zero_config.stage": 3, "zero_config.overlap_comm": True,
+      "bfloat16_config.enabled": True, "data_parallel": 64}),
+    (["--zero", "2", "--offload", "optimizer=1", "--overlap", "none"],
+     {"zero_config.stage": 2, "zero_config.overlap_comm": False,
+      "zero_config.offload_optimizer.device": "cpu"}),
+    (["--zero", "1", "--bucket", "500000000"],
+     {"zero_config.stage": 1, "zero_config.reduce_bucket_size": 250000000}),
+    (["--zero", "3", "--cp", "4"],
+     {"gradient_accumulation_steps": 32, "data_parallel": 16}),
+    (["--zero", "1", "--tp", "4", "--framework", "deepspeed"],
+     {"tensor_parallel_config.autotp_size": 4, "gradient_accumulation_steps": 32,
+      "data_parallel": 16, "zero_config.stage": 1}),
+    (["--zero", "2", "--ep", "8", "--model", "qwen3-30b-a3b", "--framework", "deepspeed"],
+     {"expert_parallel_config.enabled": True, "expert_parallel_config.autoep_size": 8,
+      "gradient_accumulation_steps": 8}),
+    (["--zero", "1", "--precision", "fp16:adam-fp32-master", "--framework", "deepspeed"],
+     {"float16_config.enabled": True, "bfloat16_config.enabled": False}),
 ]
 
 
@@ -214,6 +240,26 @@ def torchtitan_parser():
     return lambda path: manager.ConfigManager().parse_args(["--job.config_file", str(path)])
 
 
+def deepspeed_parser():
+    """A function from the path of a JSON file to DeepSpeed's configuration on 64 ranks."""
+    try:
+        config = importlib.import_module("deepspeed.runtime.config")
+    except ModuleNotFoundError as missing:
+        raise Absent(f"{missing.name} is not installed: DS_BUILD_OPS=0 pip install deepspeed "
+                     "torch") from None
+    config.dist.get_rank = lambda *group: 0
+
+    def parse(path):
+        document = json.loads(path.read_text())
+        split = (document.get("sequence_parallel_size", 1)
+                 * document.get("tensor_parallel", {}).get("autotp_size", 1))
+        ranks = types.SimpleNamespace(get_data_parallel_world_size=lambda: 64 // split)
+        read = config.DeepSpeedConfig(str(path), mpu=ranks)
+        read.data_parallel = read.world_size
+        return read
+    return parse
+
+
 def accelerate_parser():
     """A function from the path of a YAML file to its configuration."""
     try:
@@ -252,6 +298,7 @@ def main():
         ROOT / "build" / "release" / "cli" / "plan")
     wrong = ask(plan, "torchtitan-toml", "toml", torchtitan_parser, TORCHTITAN)
     wrong += ask(plan, recipe_format(), "py", recipe_parser, RECIPES)
+    wrong += ask(plan, "deepspeed", "json", deepspeed_parser, DEEPSPEED)
     wrong += ask(plan, "accelerate", "yaml", accelerate_parser, ACCELERATE)
     return 1 if wrong else 0
 
