@@ -82,6 +82,8 @@ struct Framework {
   bool cp_ring = false;        ///< context parallelism by a ring of keys and values
   bool cp_all_to_all = false;  ///< … by an all-to-all over heads (Ulysses)
   bool cp_all_gather = false;  ///< … of sparse attention: its keys are gathered
+  /// … around gated delta nets and state spaces, by an all-to-all over heads.
+  bool context_of_recurrences = false;
   /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
   /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
   bool packs_heads = false;

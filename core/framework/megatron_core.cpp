@@ -521,6 +521,13 @@ constexpr std::array kMegatronCoreRemarks = {
                "Megatron-LM core_v0.17.1, megatron/training/arguments.py:1458, and core_v0.18.0, "
                "which no longer asks for an option of inference"},
     RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (p.cp == 1 || m.delta.layers == 0) return {};
+                 return "Megatron-LM core 0.18 or newer, for cp with gated delta nets";
+               },
+               "Megatron-LM core_v0.18.0, megatron/core/ssm/gated_delta_net.py; core_v0.17.1 lacks "
+               "it"},
+    RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.cuda_graphs != CudaGraphs::layers || !p.overlap_ep) return {};
                  return "Transformer Engine 2.10 or later, for --delay-wgrad-compute with CUDA "
@@ -558,12 +565,14 @@ constexpr std::array kMegatronCoreRemarks = {
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224", "",
                true},
     RemarkRule{RemarkKind::needs,
-               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
-                 if (p.recompute_modules.empty()) return {};
-                 std::string modules = text_of(p.recompute_modules);
-                 std::ranges::replace(modules, ',', ' ');
-                 return "--recompute-granularity selective --recompute-modules " + modules;
-               },
+               [](const ModelSpec&, const ParallelPlan& p)
+                   -> std::
+                       string {
+                         if (p.recompute_modules.empty()) return {};
+                         std::string modules = text_of(p.recompute_modules);
+                         std::ranges::replace(modules, ',', ' ');
+                         return "--recompute-granularity selective --recompute-modules " + modules;
+                       },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
     RemarkRule{RemarkKind::needs, offload_setting,
                "Megatron-LM d98e8a64, "
@@ -610,6 +619,7 @@ Framework megatron_core() {
   // Without flash attention TransformerEngine has no context parallelism (context_needs_flash):
   // TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:1169
   f.cp_ring = f.cp_all_to_all = f.cp_all_gather = true;
+  f.context_of_recurrences = true;  // megatron/core/ssm: mamba_mixer.py, gated_delta_net
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414
   f.experts_take_tp = true;

@@ -14,11 +14,6 @@ double causal_keys(const ModelSpec& model, const TrainingJob& job, TokenMixer mi
   return share * attended_keys(job, model.sliding_window) + (1 - share) * full;
 }
 
-/// Where heads are packed: one kernel reads and writes them all.
-Operator head_packing(std::string_view name, double bytes) {
-  return elementwise(name, 2 * bytes, 2 * bytes, 0);
-}
-
 /// Context parallelism before attention. Ring: the keys and values of all ranks pass by, next to
 /// the attention kernels; backward they pass again and their gradients come back. All-to-all:
 /// queries, keys and values change from a split of the sequence to a split of the heads. Source:
@@ -29,9 +24,8 @@ void push_context_entry(OperatorList& list, const Framework& framework, const Sh
   if (sharding.cp == 1) return;
   using enum CollectiveKind;
   if (sharding.cp_comm == CpComm::all_to_all) {
-    const double heads = s.e * s.T * (s.q + s.kv + s.v);
-    if (framework.packs_heads) list.push(head_packing("cp_split_heads", heads));
-    list.push(collective("cp_scatter_heads", all_to_all, all_to_all, heads, false, Axis::cp));
+    push_heads_exchange(list, "cp_scatter_heads", s.e * s.T * (s.q + s.kv + s.v), sharding,
+                        framework.packs_heads);
     return;
   }
   const double all_keys = s.e * s.T * sharding.cp * (s.kv + s.v);
@@ -51,7 +45,7 @@ void push_context_exit(OperatorList& list, const Framework& framework, const Sha
   gather.attention_core = framework.packs_heads;
   list.push(gather);
   if (!framework.packs_heads) return;
-  Operator join = head_packing("cp_join_heads", output);
+  Operator join = copy("cp_join_heads", output);
   join.attention_core = true;
   join.saved = Bytes{output};  // as attention gave it; the projection saves its input
   list.push(join);

@@ -113,6 +113,18 @@ void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
   }
 }
 
+Operator copy(std::string_view name, double bytes) {
+  return elementwise(name, 2 * bytes, 2 * bytes, 0);
+}
+
+void push_heads_exchange(OperatorList& list, std::string_view name, double bytes,
+                         LayerSharding sharding, bool moved) {
+  if (sharding.cp == 1) return;
+  if (moved) list.push(copy("cp_move_heads", bytes));
+  using enum CollectiveKind;
+  list.push(collective(name, all_to_all, all_to_all, bytes, false, Axis::cp));
+}
+
 double gather_buffers(const Shapes& s, const Framework& framework, LayerSharding sharding) {
   return sharding.tp > 1 && sharding.sequence_parallel ? framework.gather_buffers * s.e * s.T * s.h
                                                        : 0.0;

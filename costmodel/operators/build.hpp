@@ -54,6 +54,13 @@ void push_column_entry(OperatorList& list, std::string_view name, const Shapes& 
 /// Exit of a row-parallel layer (Megatron's g, or its reduce-scatter form).
 void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
                    LayerSharding sharding);
+/// A kernel that reads and writes `bytes`, forward and backward.
+[[nodiscard]] Operator copy(std::string_view name, double bytes);
+/// All-to-all over cp that changes a split of the sequence to a split of the heads, or back, of the
+/// `bytes` of a rank; nothing with cp 1. `moved`: a kernel before or behind it moves each rank's
+/// part to one place.
+void push_heads_exchange(OperatorList& list, std::string_view name, double bytes,
+                         LayerSharding sharding, bool moved);
 /// Full-sequence buffers alive in a sequence-parallel layer.
 [[nodiscard]] double gather_buffers(const Shapes& s, const Framework& framework,
                                     LayerSharding sharding);

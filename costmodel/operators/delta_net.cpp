@@ -94,7 +94,11 @@ Operator channel_decays(const Shapes& s, double decays) {
 }  // namespace
 
 /// Source of shapes and order: transformers (above) and Megatron-LM 00caa53a,
-/// megatron/core/ssm/gated_delta_net.py, which splits heads and channels over tp.
+/// megatron/core/ssm/gated_delta_net.py, which splits heads and channels over tp. Over cp an
+/// all-to-all brings the whole sequence of 1/cp of the heads to a rank; copies put the heads and
+/// then the tokens, which attention's load balance has out of order, in their order, and back.
+/// Source: Megatron-LM d98e8a64, megatron/core/ssm/gated_delta_net/common.py, a2a_cp_to_hp and
+/// a2a_hp_to_cp. Checked by: tests/costmodel/operators/delta_net_test.cpp.
 void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
                     LayerSharding sharding) {
   const GatedDeltaNet& delta = model.delta;
@@ -105,6 +109,11 @@ void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
   push_column_entry(list, "delta_gather", s, sharding);
   list.push(gemm("delta_in", s.T, static_cast<double>(delta.input_width()) / tp, s.h,
                  s.kept * s.Ts * s.h, s.e));
+  const double projected = s.e * s.T * static_cast<double>(delta.input_width()) / tp;
+  const bool split = sharding.cp > 1;
+  if (split) list.push(copy("cp_order_heads", projected));
+  push_heads_exchange(list, "cp_scatter_heads", projected, sharding, true);
+  if (split) list.push(copy("cp_order_tokens", projected));
   const double convolved = s.e * s.T * channels;
   Operator convolution = elementwise("delta_conv", 2 * convolved, 3 * convolved, convolved);
   convolution.forward = Flops{2 * delta.conv_kernel * s.T * channels};
@@ -121,6 +130,8 @@ void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
   }
   const double output = s.e * s.T * values;  // of the recurrence, of the gate, of the norm
   list.push(elementwise("delta_norm", 3 * output, 5 * output, 2 * output));
+  if (split) list.push(copy("cp_order_tokens", output));
+  push_heads_exchange(list, "cp_gather_heads", output, sharding, true);
   list.push(gemm("delta_out", s.T, s.h, values, s.kept * s.T * values, s.e));
   push_row_exit(list, "delta_reduce", s, sharding);
 }

@@ -1,4 +1,6 @@
 // State spaces (Mamba-2): projections, short convolution, chunked scan, gated norm.
+#include <algorithm>
+
 #include "costmodel/operators/build.hpp"
 
 namespace echelon::operators {
@@ -6,6 +8,13 @@ namespace {
 
 /// Tokens of a chunk. Source: Megatron-LM d98e8a64, megatron/core/ssm/mamba_mixer.py.
 constexpr double kScanChunk = 128;
+
+/// Of the scan on a rank, per token of its own; with cp a rank has as many tokens times 1/cp of the
+/// heads, and at least one group.
+struct ScanWidths {
+  double inputs;  ///< w
+  double groups;  ///< g
+};
 
 /// Convolution and scan in one autograd function, which keeps the projections, repeats the
 /// convolution and the states in the backward, and applies the output gate. With w the width of the
@@ -29,12 +38,12 @@ constexpr double kScanChunk = 128;
 /// MambaSplitConv1dScanCombinedFn, and the kernels that it calls. Assumes the rate of fused
 /// attention: no rate of these kernels was measured, so times of models with state spaces are
 /// extrapolated. Checked by: tests/costmodel/operators/state_space_test.cpp.
-Operator scan(const StateSpace& ssm, const Shapes& s, double tp) {
-  const double w = static_cast<double>(ssm.width()) / tp;
-  const double g = ssm.groups / tp;
+Operator scan(const StateSpace& ssm, const Shapes& s, const ScanWidths& widths, double tp) {
+  const double w = widths.inputs;
+  const double g = widths.groups;
   const double n = ssm.state_dim;
   const double b = g * n;
-  const double c = static_cast<double>(ssm.conv_width()) / tp;
+  const double c = w + 2 * b;
   const double states = w * n / kScanChunk;
   const double products = kScanChunk * g;
   const double convolution = 2 * ssm.conv_kernel * c;
@@ -49,17 +58,20 @@ Operator scan(const StateSpace& ssm, const Shapes& s, double tp) {
   op.span = s.sequence;
   op.forward_kernels = 6;    // convolution, sums of steps, states, passing, C·Bᵀ, outputs
   op.backward_kernels = 16;  // five of these, gate, seven gradients, sums, of steps, convolution
-  op.saved = Bytes{s.e * s.T * (static_cast<double>(ssm.input_width()) / tp + w)};
-  op.transient =
-      Bytes{s.e * s.T *
-            (static_cast<double>(ssm.input_width()) / tp + 2 * c + 3 * states + 4 * products)};
+  const double projected = c + w + ssm.heads / tp;
+  op.saved = Bytes{s.e * s.T * (projected + w)};
+  op.transient = Bytes{s.e * s.T * (projected + 2 * c + 3 * states + 4 * products)};
   return op;
 }
 
 }  // namespace
 
 /// Source of shapes and order: Megatron-LM d98e8a64, megatron/core/ssm/mamba_mixer.py, which splits
-/// heads, groups and channels over tp.
+/// heads, groups and channels over tp. Over cp all-to-alls of gate, inputs, B, C and steps, one
+/// each, bring the whole sequence of 1/cp of the heads to a rank, with their groups; one copy joins
+/// them, one puts the tokens in their order, and one back. Source: the same,
+/// megatron/core/ssm/mamba_context_parallel.py, pre_conv_ssm and post_conv_ssm. Checked by:
+/// tests/costmodel/operators/state_space_test.cpp.
 void push_state_space(OperatorList& list, const ModelSpec& model, const Shapes& s,
                       LayerSharding sharding) {
   const StateSpace& ssm = model.ssm;
@@ -68,8 +80,24 @@ void push_state_space(OperatorList& list, const ModelSpec& model, const Shapes& 
   push_column_entry(list, "ssm_gather", s, sharding);
   list.push(gemm("ssm_in", s.T, static_cast<double>(ssm.input_width()) / tp, s.h,
                  s.kept * s.Ts * s.h, s.e));
-  list.push(scan(ssm, s, tp));
+  const ScanWidths widths{width, std::max(ssm.groups / tp, static_cast<double>(sharding.cp))};
   const double output = s.e * s.T * width;
+  const bool split = sharding.cp > 1;
+  if (split) {
+    const double group = s.e * s.T * widths.groups * ssm.state_dim;
+    const double steps = s.e * s.T * ssm.heads / tp;
+    for (const double part : {output, output, group, group, steps}) {
+      push_heads_exchange(list, "cp_scatter_heads", part, sharding, true);
+    }
+    const double all = 2 * output + 2 * group + steps;
+    list.push(copy("cp_join_heads", all));
+    list.push(copy("cp_order_tokens", all));
+  }
+  list.push(scan(ssm, s, widths, tp));
+  if (split) {
+    list.push(copy("cp_order_tokens", output));
+    push_heads_exchange(list, "cp_gather_heads", output, sharding, true);
+  }
   if (ssm.gated_norm) list.push(elementwise("ssm_norm", 2 * output, 3 * output, output));
   list.push(gemm("ssm_out", s.T, s.h, width, s.kept * s.T * width, s.e));
   push_row_exit(list, "ssm_reduce", s, sharding);

@@ -270,21 +270,43 @@ Found check_modules_of_others(const ModelSpec& model, const Framework& framework
       fmt::format("tp {} with {}, of which only whole layers have a price here", p.tp, what)};
 }
 
+/// Each context-parallel rank has whole heads of gated delta nets and of state spaces, the latter
+/// with their groups. Source: Megatron-LM d98e8a64, megatron/core/ssm/gated_delta_net/common.py:631
+/// and gdn.py:60; megatron/core/ssm/mamba_context_parallel.py, __init__.
+Found check_context_of_recurrences(const ModelSpec& model, const Framework& framework,
+                                   const ParallelPlan& p) {
+  const auto undivided = [&](int heads, const char* what) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} x cp {} does not divide {} {}", p.tp, p.cp, heads, what)};
+  };
+  if (model.delta.layers > 0) {
+    if (!framework.context_of_recurrences) {
+      return lacks_of(framework, "context parallelism of gated delta nets");
+    }
+    const int heads = model.delta.key_heads;
+    if (heads % (p.tp * p.cp) != 0) return undivided(heads, "key heads of the gated delta nets");
+  }
+  if (model.ssm.layers > 0) {
+    if (!framework.context_of_recurrences) {
+      return lacks_of(framework, "context parallelism of state spaces");
+    }
+    const int heads = model.ssm.heads;
+    if (heads % (p.tp * p.cp) != 0) return undivided(heads, "heads of the state spaces");
+    const int groups = model.ssm.groups / p.tp;
+    if (groups % p.cp != 0 && p.cp % groups != 0) {
+      return Rejection{heads_not_divisible,
+                       fmt::format("neither of cp {} and {} groups of the state spaces' heads on a "
+                                   "tensor-parallel rank divides the other",
+                                   p.cp, groups)};
+    }
+  }
+  return {};
+}
+
 Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
-  if (model.delta.layers > 0) {
-    // Megatron-LM has it since 2026 (d98e8a64, megatron/core/ssm/gated_delta_net/common.py).
-    return Rejection{no_price, fmt::format("cp {} with gated delta nets, whose exchange of heads "
-                                           "has no price here",
-                                           p.cp)};
-  }
-  if (model.ssm.layers > 0) {
-    // Megatron-LM has it: d98e8a64, megatron/core/ssm/mamba_context_parallel.py.
-    return Rejection{no_price, fmt::format("cp {} with state spaces, whose exchange of heads has "
-                                           "no price here",
-                                           p.cp)};
-  }
+  if (Found found = check_context_of_recurrences(model, framework, p)) return found;
   if (model.conv.layers > 0) {
     return Rejection{no_price, fmt::format("cp {} with gated short convolutions, whose exchange of "
                                            "tokens has no price here",

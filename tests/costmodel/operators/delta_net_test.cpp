@@ -204,3 +204,31 @@ TEST_CASE("a norm over all heads adds up squares over the tensor-parallel ranks"
   CHECK(reduce.axis == Axis::tp);
   for (const Operator& op : layer(1).view()) CHECK(op.name != "qk_norm_reduce");
 }
+
+// Source: Megatron-LM d98e8a64, megatron/core/ssm/gated_delta_net/common.py.
+TEST_CASE("context parallelism of a delta net exchanges tokens for heads and back") {
+  const OperatorList whole = delta_layer();
+  const OperatorList split = delta_layer({.cp = 4, .microbatch = 1});
+  constexpr double rows = 1024;  // 4096 / 4
+  constexpr double projected = 2 * rows * (2 * 2048 + 2 * 4096 + 2 * 32);
+  constexpr double output = 2 * rows * 4096;
+  const Operator scatter = delta_operator(split, "cp_scatter_heads");
+  CHECK(scatter.axis == Axis::cp);
+  CHECK(scatter.forward_collective == CollectiveKind::all_to_all);
+  CHECK(scatter.backward_collective == CollectiveKind::all_to_all);
+  CHECK(scatter.payload.in(kByte) == projected);
+  CHECK(delta_operator(split, "cp_gather_heads").payload.in(kByte) == output);
+  double copied = 0;
+  for (const Operator& op : split.view()) {
+    const bool copy =
+        op.name == "cp_order_heads" || op.name == "cp_move_heads" || op.name == "cp_order_tokens";
+    if (copy) copied += op.forward_traffic.in(kByte);
+  }
+  CHECK(copied == Approx(2 * 3 * projected + 2 * 2 * output));
+  // Each rank runs the whole sequence of a quarter of the heads.
+  const Operator rule = delta_operator(split, "delta_rule");
+  CHECK(forward_flops(rule) * 4 == Approx(forward_flops(delta_operator(whole, "delta_rule"))));
+  CHECK(rule.span == 4096);
+  CHECK(split.saved(Recompute::none).in(kByte)*4 == Approx(whole.saved(Recompute::none).in(kByte)));
+  for (const Operator& op : whole.view()) CHECK(op.axis != Axis::cp);
+}

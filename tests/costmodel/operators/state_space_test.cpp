@@ -85,6 +85,37 @@ TEST_CASE("the chunked scan counts its products in chunks of 128 tokens") {
   CHECK(scan.saved.in(kByte) == Approx(2.0 * 8192 * (2 * 4096 + 2 * 1024 + 64 + 4096)));
 }
 
+// Source: Megatron-LM d98e8a64, megatron/core/ssm/mamba_context_parallel.py.
+TEST_CASE("context parallelism of a state space exchanges tokens for heads, and copies groups") {
+  const auto exchanged = [](int cp) {
+    const OperatorList list =
+        hybrid_layer(nano(), TokenMixer::state_space, {.cp = cp, .microbatch = 1});
+    double scattered = 0;
+    int calls = 0;
+    for (const Operator& op : list.view()) {
+      if (op.name != "cp_scatter_heads") continue;
+      scattered += op.payload.in(kByte);
+      ++calls;
+    }
+    CHECK(calls == 5);  // gate, inputs, B, C, steps
+    CHECK(hybrid_operator(list, "cp_gather_heads").payload.in(kByte) ==
+          Approx(2.0 * 8192 / cp * 4096));
+    return scattered;
+  };
+  // 8 groups: at cp 16 every one is on two ranks.
+  CHECK(exchanged(4) == Approx(2.0 * 2048 * (2 * 4096 + 2 * 8 * 128 + 64)));
+  CHECK(exchanged(16) == Approx(2.0 * 512 * (2 * 4096 + 2 * 16 * 128 + 64)));
+  const auto scan = [](int cp) {
+    return hybrid_operator(
+        hybrid_layer(nano(), TokenMixer::state_space, {.cp = cp, .microbatch = 1}), "ssm_scan");
+  };
+  CHECK(flops_of(scan(4)) * 4 == Approx(flops_of(scan(1))));
+  // C·Bᵀ of each of the 8 groups is computed on two ranks.
+  CHECK(flops_of(scan(16)) * 16 - flops_of(scan(1)) ==
+        Approx(8192 * (2.0 * 128 * 8 * 128 + 2.0 * 4 * 2 * 1024)));
+  CHECK(scan(16).saved.in(kByte) == Approx(2.0 * 512 * (3 * 4096 + 2 * 16 * 128 + 64)));
+}
+
 TEST_CASE("attention and a state space side by side are both of a layer's operators") {
   ModelSpec model = *load_model("llama3-8b");
   model.ssm = {.layers = 32,

@@ -62,14 +62,14 @@ TEST_CASE("why not: what excludes CUDA graphs is named, and the choice freed") {
   CHECK(answer.changes == 1);
 }
 
-TEST_CASE(
-    "why not: context parallelism with state spaces has no price, which is no contradiction") {
-  const PlanRequest r = request_for("nemotron-h-8b", "dgx-h100", 8);
+TEST_CASE("why not: context parallelism by a gather has no price, which is no contradiction") {
+  const PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   PlanConstraints asked;
   asked.pin<&ParallelPlan::cp>(2);
+  asked.pin<&ParallelPlan::cp_comm>(CpComm::all_gather);
   const WhyNot answer = why_not(r, asked, nullptr);
   CHECK(answer.verdict == WhyNot::Verdict::illegal);
   REQUIRE(answer.rule.has_value());
   CHECK(answer.rule->reason == RejectionReason::no_price);
-  CHECK(answer.rule->detail.find("has no price here") != std::string::npos);
+  CHECK(answer.rule->detail.find("by all_gather without sparse attention") != std::string::npos);
 }

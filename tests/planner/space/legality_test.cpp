@@ -74,42 +74,62 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
-TEST_CASE("tensor parallelism divides the key heads of delta nets, and context parallelism none") {
-  PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64);  // 16 heads, 16 key heads
-  CHECK_FALSE(check_tensor_parallel(r.model, 16));
-  r.model.delta.key_heads = 8;
-  CHECK(check_tensor_parallel(r.model, 16)->reason == RejectionReason::heads_not_divisible);
-  ParallelPlan plan;
-  plan.dp = 64;
-  CHECK_FALSE(check_degrees(r.model, r.job, r.cluster, r.framework, plan));
-  plan.dp = 32;
-  plan.cp = 2;
-  const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
-  REQUIRE(refused.has_value());
-  CHECK(refused->reason == RejectionReason::no_price);
-  CHECK(refused->detail.find("gated delta nets, whose exchange of heads has no price here") !=
-        std::string::npos);
-  // Frameworks have it: the sentence is not that the chosen one lacks it.
-  CHECK(describe(refused->reason) == "a limit of this planner, whatever the framework offers");
+// Source: Megatron-LM d98e8a64, megatron/core/ssm/gated_delta_net and mamba_context_parallel.py.
+TEST_CASE("tensor and context parallelism divide the heads of delta nets and state spaces") {
+  const auto found = [](const PlanRequest& r, int tp, int cp) -> std::string {
+    ParallelPlan plan;
+    plan.tp = tp;
+    plan.sequence_parallel = tp > 1;
+    plan.cp = cp;
+    plan.dp = plan.shard_group = 64 / (tp * cp);
+    plan.shard_group *= cp;
+    const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
+    if (!refused) return "";
+    const bool heads = refused->reason == RejectionReason::heads_not_divisible ||
+                       refused->reason == RejectionReason::framework_lacks_feature;
+    CHECK(heads);
+    return refused->detail;
+  };
+  PlanRequest delta = request_for("qwen3-next-80b-a3b", "dgx-h100", 64);  // 16 heads, 16 key heads
+  CHECK_FALSE(check_tensor_parallel(delta.model, 16));
+  CHECK(found(delta, 1, 2).empty());
+  CHECK(found(delta, 2, 8).empty());
+  CHECK(found(delta, 1, 32) == "tp 1 x cp 32 does not divide 16 key heads of the gated delta nets");
+  delta.framework = find_framework("torchtitan").value();
+  CHECK(found(delta, 1, 2) == "torchtitan has no context parallelism of gated delta nets");
+  delta.model.delta.key_heads = 8;
+  CHECK(check_tensor_parallel(delta.model, 16)->reason == RejectionReason::heads_not_divisible);
+
+  PlanRequest spaces = request_for("nemotron-h-8b", "dgx-h100", 64);  // 8 groups, 128 heads
+  CHECK_FALSE(check_tensor_parallel(spaces.model, 8));
+  const auto split = check_tensor_parallel(spaces.model, 16);
+  REQUIRE(split.has_value());
+  CHECK(split->detail.find("groups of the state spaces") != std::string::npos);
+  CHECK(found(spaces, 2, 2).empty());
+  CHECK(found(spaces, 1, 64).empty());  // a group on 8 ranks
+  spaces.model.ssm.groups = 6;
+  CHECK(found(spaces, 1, 4) ==
+        "neither of cp 4 and 6 groups of the state spaces' heads on a "
+        "tensor-parallel rank divides the other");
+  spaces.model.ssm.heads = 120;
+  CHECK(found(spaces, 1, 16) == "tp 1 x cp 16 does not divide 120 heads of the state spaces");
+  spaces.framework = find_framework("deepspeed").value();
+  CHECK(found(spaces, 1, 2) == "deepspeed has no context parallelism of state spaces");
 }
 
-TEST_CASE("tensor parallelism divides the groups of state spaces, and context parallelism none") {
-  PlanRequest r = request_for("nemotron-h-8b", "dgx-h100", 64);  // 8 groups
-  CHECK_FALSE(check_tensor_parallel(r.model, 8));
-  const auto split = check_tensor_parallel(r.model, 16);
-  REQUIRE(split.has_value());
-  CHECK(split->reason == RejectionReason::heads_not_divisible);
-  CHECK(split->detail.find("groups of the state spaces") != std::string::npos);
+TEST_CASE("context parallelism of gated delta nets asks for a release of Megatron-Core") {
+  const PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64);
   ParallelPlan plan;
   plan.dp = 32;
+  const auto asks = [&] {
+    const auto all = remarks(r.framework, r.model, plan);
+    return std::ranges::any_of(all, [](const FrameworkRemark& each) {
+      return each.text == "Megatron-LM core 0.18 or newer, for cp with gated delta nets";
+    });
+  };
+  CHECK_FALSE(asks());
   plan.cp = 2;
-  const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
-  REQUIRE(refused.has_value());
-  CHECK(refused->reason == RejectionReason::no_price);
-  CHECK(refused->detail.find("state spaces, whose exchange of heads has no price here") !=
-        std::string::npos);
-  // Frameworks have it: the sentence is not that the chosen one lacks it.
-  CHECK(describe(refused->reason) == "a limit of this planner, whatever the framework offers");
+  CHECK(asks());
 }
 
 TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
