@@ -120,7 +120,7 @@ Operator copy(std::string_view name, double bytes) {
 void push_heads_exchange(OperatorList& list, std::string_view name, double bytes,
                          LayerSharding sharding, bool moved) {
   if (sharding.cp == 1) return;
-  if (moved) list.push(copy("cp_move_heads", bytes));
+  if (moved) list.push(copy("cp_split_heads", bytes));
   using enum CollectiveKind;
   list.push(collective(name, all_to_all, all_to_all, bytes, false, Axis::cp));
 }

@@ -221,7 +221,7 @@ TEST_CASE("context parallelism of a delta net exchanges tokens for heads and bac
   double copied = 0;
   for (const Operator& op : split.view()) {
     const bool copy =
-        op.name == "cp_order_heads" || op.name == "cp_move_heads" || op.name == "cp_order_tokens";
+        op.name == "cp_order_heads" || op.name == "cp_split_heads" || op.name == "cp_order_tokens";
     if (copy) copied += op.forward_traffic.in(kByte);
   }
   CHECK(copied == Approx(2 * 3 * projected + 2 * 2 * output));
