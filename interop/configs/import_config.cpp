@@ -260,7 +260,13 @@ void complete_model(ConfigReading& reading) {
     }
     return;
   }
-  const std::vector<std::string> names = catalog_names_of(model, model.vocab == 0);
+  const auto base = std::ranges::find(reading.findings, ConfigField{&RotaryEmbedding::theta},
+                                      &ConfigFinding::field);
+  const bool stated = base != reading.findings.end() && base->origin == Origin::found;
+  std::vector<std::string> names = catalog_names_of(model, model.vocab == 0);
+  if (names.size() > 1 && stated && model.constants) {
+    names = catalog_names_of(model, model.vocab == 0, model.constants->rope.theta);
+  }
   const std::string name = names.size() == 1 ? names.front() : "";
   if (model.vocab == 0) {
     const Result<ModelSpec> known = load_model(name);

@@ -319,12 +319,14 @@ bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b
       field);
 }
 
-std::vector<std::string> catalog_names_of(const ModelSpec& model, bool any_vocabulary) {
+std::vector<std::string> catalog_names_of(const ModelSpec& model, bool any_vocabulary,
+                                          std::optional<double> theta) {
   std::vector<std::string> found;
   std::vector<int> vocabularies;
   for (const CatalogModel& each : model_catalog()) {
     const Result<ModelSpec> known = load_model(each.name);
     if (!known || !same_shapes(model, *known, any_vocabulary)) continue;
+    if (theta && known->constants && known->constants->rope.theta != *theta) continue;
     if (std::ranges::find(vocabularies, known->vocab) != vocabularies.end()) continue;
     vocabularies.push_back(known->vocab);
     found.push_back(each.name);

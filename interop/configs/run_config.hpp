@@ -74,8 +74,10 @@ struct NamedConfigField {
 [[nodiscard]] bool same_value(const ConfigField& field, const RunConfig& a, const RunConfig& b);
 
 /// The model of the catalog with the same shapes, if there is one. `any_vocabulary`: those whose
-/// other shapes are the same, one of each vocabulary.
+/// other shapes are the same, one of each vocabulary. `theta`: those with this base of rotary
+/// positions alone.
 [[nodiscard]] std::vector<std::string> catalog_names_of(const ModelSpec& model,
-                                                        bool any_vocabulary);
+                                                        bool any_vocabulary,
+                                                        std::optional<double> theta = {});
 
 }  // namespace echelon

@@ -90,6 +90,17 @@ TEST_CASE("a vocabulary that no file states is that of the catalog's only model 
     }));
   };
   asks_between(text, "llama3-8b and mistral-7b-v0.3 of the catalog have these shapes");
+  // The base of the rotary positions decides between them, if the script states it.
+  for (const auto& [base, vocabulary_of_it] :
+       {std::pair("500000", 128256), std::pair("1000000", 32768)}) {
+    std::string rotating = text;
+    rotating.insert(rotating.find("--hidden-size"), std::string("--rotary-base ") + base + " ");
+    const Result<ImportedConfig> known = imported("train.sh", rotating);
+    REQUIRE(known);
+    CAPTURE(base);
+    CHECK(known->asks.empty());
+    CHECK(known->config.model.vocab == vocabulary_of_it);
+  }
   const auto reshape = [&](const char* from, const std::string& to) {
     text.replace(text.find(from), std::string_view(from).size(), to);
   };
