@@ -261,8 +261,10 @@ void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& 
   if (plan.sequence_parallel) framework.sequence_parallel = true;
   if (plan.tp > 1 && !plan.sequence_parallel) framework.sequence_parallel_always = false;
   if (plan.vpp > 1) framework.interleaved = true;
-  if (row.task.starts_with(kAdapters) && framework.trains_adapters.empty()) {
-    framework.trains_adapters = "the software of the run";
+  if (row.task.starts_with(kAdapters)) {
+    if (framework.trains_adapters.empty()) framework.trains_adapters = "the software of the run";
+    framework.adapts_dense_alone = false;
+    framework.replicates_adapters = false;  // the way of our runtime, of which no row is a run
   }
   if (plan.schedule == ScheduleKind::zero_bubble_h1) framework.zero_bubble = true;
 }

@@ -113,6 +113,7 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.count("warmup-steps", 0, s.warmup_steps);
   flags.count("lr-decay-steps", 1, s.lr_decay_steps);
   flags.number("weight-decay", 0, 1, s.weight_decay);
+  flags.number("lora-alpha", 0, 1e6, s.lora_alpha);
   flags.number("max-grad-norm", 0, 1e9, s.max_grad_norm);
   flags.count("max-skipped-steps", 0, s.max_skipped_steps);
   flags.text("flight-recorder", s.flight_recorder);

@@ -273,6 +273,8 @@ const std::vector<Flag>& flag_table() {
        .help = "step at which the cosine decay ends; default: the last step",
        .groups = kRun,
        .aliases = "decay-until"},
+      {"lora-alpha", "X",
+       "alpha of adapters (--lora RANK), which are scaled by alpha/RANK; default: 32", kRun},
       {"weight-decay", "X", "weight decay; norms and biases are exempt; default: 0.1", kRun},
       {.name = "max-grad-norm",
        .value = "X",

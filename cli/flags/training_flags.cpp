@@ -289,12 +289,13 @@ Result<Adapters> adapters_of(const Setting& setting, const ModelSpec& model,
   Result<Adapters> adapters = parse_adapters(setting.value, setting.where, usual_targets(model));
   if (!adapters) return adapters;
   if (const auto refused = check_adapters(model, *adapters, framework)) {
-    const auto trains = [](const Framework& other) { return !other.trains_adapters.empty(); };
-    return input_error(
-        setting.where, refused->detail,
-        framework.trains_adapters.empty()
-            ? "--framework " + frameworks_with(trains)
-            : "targets " + text_of(usual_targets(model)) + " of layers with ordinary attention");
+    const std::string others = frameworks_with(
+        [&](const Framework& other) { return !check_adapters(model, *adapters, other); });
+    const bool other = framework.trains_adapters.empty() || framework.adapts_dense_alone;
+    return input_error(setting.where, refused->detail,
+                       other && !others.empty() ? "--framework " + others
+                                                : "targets " + text_of(usual_targets(model)) +
+                                                      " of layers with ordinary attention");
   }
   return adapters;
 }

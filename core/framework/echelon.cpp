@@ -66,7 +66,9 @@ Framework own_runtime() {
   f.awaits_counts = true;  // runtime/model/chunk_experts.cpp, exchange_of
   f.expert_parallel = true;
   f.fixed_blocks = true;
-  f.loss_rows = 4096;  // runtime/model/chunk_layout.cpp
+  f.trains_adapters = "plan run";
+  f.adapts_dense_alone = f.replicates_adapters = true;  // runtime/model/chunk_adapters.cpp
+  f.loss_rows = 4096;                                   // runtime/model/chunk_layout.cpp
   f.logits_bytes = 2;
   f.loss_traffic = 8;
   f.defaults = kOwnDefaults;

@@ -224,6 +224,12 @@ struct Framework {
   /// … and gives each linear module of transformers one of its own, queries, keys and values three;
   /// else one for a layer's projection into all heads, and one for gate and up.
   bool adapts_each_module = false;
+  /// … in models without experts and latent attention alone.
+  bool adapts_dense_alone = false;
+  /// … and splits of an adapter over tensor-parallel ranks only what its matrix splits: A of a
+  /// column-parallel one and B of a row-parallel one are whole on every rank, so that the matrix's
+  /// own collectives are all that a pass has. Else both are split, and narrow results exchanged.
+  bool replicates_adapters = false;
   /// What keeps frozen weights in 4 bits under them (QuantizedWeights); "": they stay as they are.
   std::string_view quantizes_weights{};
   /// It casts all parameters to the format of compute, whatever they were loaded in.

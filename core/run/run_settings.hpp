@@ -51,6 +51,7 @@ struct RunSettings {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   bool decoupled = true;               ///< AdamW; else Adam with the decay in the gradient
+  double lora_alpha = 32;              ///< of adapters, which are scaled by it over their rank
   double max_grad_norm = 1;            ///< gradient norm to clip at; 0: no clipping
   std::int64_t max_skipped_steps = 3;  ///< in a row, for gradients that are NaN or infinite
   std::int64_t noise_every = 10;       ///< steps between estimates of the gradient noise; 0: never

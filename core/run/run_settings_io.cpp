@@ -37,6 +37,7 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"epsilon", s.epsilon},
            {"weight_decay", s.weight_decay},
            {"decoupled", s.decoupled},
+           {"lora_alpha", s.lora_alpha},
            {"max_grad_norm", s.max_grad_norm},
            {"max_skipped_steps", s.max_skipped_steps},
            {"noise_every", s.noise_every},
@@ -82,6 +83,7 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.epsilon = reader.number("epsilon", 0, 1);
   s.weight_decay = reader.number("weight_decay", 0);
   s.decoupled = reader.boolean("decoupled");
+  s.lora_alpha = reader.number("lora_alpha", 0);
   s.max_grad_norm = reader.number("max_grad_norm", 0);
   s.max_skipped_steps = reader.integer("max_skipped_steps", 0, kMany);
   s.flight_recorder = reader.string("flight_recorder");

@@ -226,6 +226,17 @@ std::vector<double> StageModel::moved_units(const Stage& stage, const std::vecto
   return moved;
 }
 
+/// Parameters with gradients of the largest unit, where these are those of adapters.
+double StageModel::trained_units(const std::vector<Stage>& chunks, int units) const {
+  double largest = 0;
+  for (const Stage& chunk : chunks) {
+    const int layers = chunk.layers.total();
+    largest = std::max(largest, std::ceil(static_cast<double>(layers) / units) *
+                                    std::max(costs_.dense.adapters, costs_.moe.adapters));
+  }
+  return largest;
+}
+
 /// ZeRO-3's buffers of gathered units, each as large as the largest that a schedule puts there.
 double StageModel::gathered_units(const Stage& stage, const std::vector<double>& moved,
                                   int units) const {
@@ -299,8 +310,9 @@ Bytes StageModel::zero_buffers(const Stage& stage, const std::vector<Stage>& chu
           ? std::min(static_cast<double>(microbatches_), static_cast<double>(stage.index) + 1) *
                 units
           : 1;
-  Bytes buffers =
-      Bytes{((open + 1) * moved.largest + tied_parameters(stage)) * recipe_.main_gradient};
+  const double made = freezes() ? (open + 1) * trained_units(chunks, units)
+                                : (open + 1) * moved.largest + tied_parameters(stage);
+  Bytes buffers = Bytes{made * recipe_.main_gradient};
   if (zero == 3) buffers += Bytes{moved.gathered * recipe_.gathered_weight};
   return buffers;
 }
@@ -317,9 +329,11 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   const double tied = tied_parameters(stage);
   const double all = p.replicated + p.experts;
   const double part = owned(p, zero > 0 ? plan_.zero : 4);
+  const Parameters t = trained(stage);
+  const auto states = [&](int from_zero) { return owned(t, zero >= from_zero ? from_zero : 4); };
   out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
-  out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
-  out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
+  out.gradients = Bytes{states(2) * (recipe_.gradient + recipe_.main_gradient)};
+  out.optimizer = Bytes{states(1) * (recipe_.master + recipe_.moments)};
   out.activations = schedule_buffers(stage, chunks);
   out.workspace = instruction_workspace(stage, chunks);
   out.communication = zero_buffers(stage, chunks, zero) + nccl_;

@@ -139,6 +139,37 @@ void push_adapter(OperatorList& list, const Operator& base, AdapterTarget target
   list.push(sum);
 }
 
+/// The same where the matrix's own split is all (Framework::replicates_adapters). Parts of the
+/// result, and of the input's gradient, add up in the matrix's own collectives; gradients of what
+/// every rank has whole are summed once a step. The products add to the matrix's results.
+///
+///   A   column-parallel r × in       row-parallel r × in/tp
+///   B   column-parallel out/tp × r   row-parallel out × r
+///   saved   the input of B
+///
+/// Source: runtime/model/chunk_adapters.cpp. Checked by:
+/// tests/costmodel/operators/adapters_test.cpp and
+/// tests/runtime/training/predicted_memory_adapters_test.cpp.
+void push_replicated_adapter(OperatorList& list, const Operator& base, double rank,
+                             const Shapes& s) {
+  const double inner = s.e * base.m * rank;
+  Operator in = operators::gemm("adapter_in", base.m, rank, base.k, 0, s.e);
+  Operator out = operators::gemm("adapter_out", base.m, base.n, rank, inner, s.e);
+  in.wide = out.wide = true;
+  list.push(in);
+  list.push(out);
+  list.push(operators::elementwise("adapter_sum", 2 * inner + s.e * base.m * base.n,
+                                   2 * inner + s.e * base.m * base.k, 0));
+}
+
+/// Rows gathered again for a weight gradient, of the matrix `target`.
+bool regathers(const Operator& op, AdapterTarget target) {
+  const bool of_heads = target == AdapterTarget::linear_qkv && op.name == "qkv_gather";
+  const bool of_mlp = target == AdapterTarget::linear_fc1 && op.name == "mlp_gather";
+  return (of_heads || of_mlp) && op.forward_collective == CollectiveKind::none &&
+         op.backward_collective == CollectiveKind::all_gather;
+}
+
 }  // namespace
 
 namespace operators {
@@ -164,7 +195,14 @@ OperatorList adapted(const OperatorList& list, const ModelSpec& model, const Tra
   const Adapters& adapters = *job.adapters;
   const bool widens = job.quantized_weights && job.quantized_weights->fp32_states();
   OperatorList out;
+  const auto regathers_for_nothing = [&](const Operator& op) {
+    return framework.replicates_adapters &&
+           std::ranges::any_of(kAdapterTargets, [&](AdapterTarget target) {
+             return !adapters.targets.contains(target) && regathers(op, target);
+           });
+  };
   for (Operator op : list.view()) {
+    if (regathers_for_nothing(op)) continue;
     const Modules modules = modules_of(op, model, s);
     freeze(op);
     if (job.quantized_weights) quantize(op, *job.quantized_weights, modules, s.e);
@@ -173,6 +211,10 @@ OperatorList adapted(const OperatorList& list, const ModelSpec& model, const Tra
     if (widens) push_casts(out, op, modules);
     const AdapterTarget* target = target_of(op);
     if (target != nullptr && adapters.targets.contains(*target)) {
+      if (framework.replicates_adapters) {
+        push_replicated_adapter(out, op, adapters.rank, s);
+        continue;
+      }
       const int each = framework.adapts_each_module ? modules.count : 1;
       push_adapter(out, op, *target, adapters.rank, each, s, sharding);
     }

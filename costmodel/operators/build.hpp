@@ -126,8 +126,8 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
 
 /// Activations that a layer saves and recomputes under the framework's selective recomputation, and
 /// results that it always recomputes (recompute.cpp).
-void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
-                        const Shapes& s, LayerSharding sharding);
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                        const Framework& framework, const Shapes& s, LayerSharding sharding);
 /// What each recomputed module drops and repeats, where the framework has modules
 /// (recompute_modules.cpp).
 void mark_modules(OperatorList& list, const ModelSpec& model, LayerKind kind);

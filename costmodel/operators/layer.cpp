@@ -75,7 +75,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
     list.push(residual("mlp_residual", s, model.hidden_dropout));
   }
   if (job.adapters) list = adapted(list, model, job, framework, s, sharding);
-  mark_recomputation(list, model, framework, s, sharding);
+  mark_recomputation(list, model, job, framework, s, sharding);
   if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   if (!framework.offload_modules.empty()) mark_offload(list, model, kind, mixer);
   return list;

@@ -72,25 +72,34 @@ double latent_transients(const ModelSpec& model, const Shapes& s) {
 ///               and of the rows' weights; of shared experts the dgrad in the same memory, and the
 ///               input's; of their gate the weights, their gradients and those of the logits
 ///
+/// An adapter saves the input of its second product too, and works in the gradient of that.
 /// Buffers of routed rows hold as many as can come (Framework::splits_experts_as_mlp).
 /// Norms of heads are recomputed too, with the rotation; of v, which is copied, each way.
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
-void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s,
-                       LayerSharding sharding) {
+void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                       const Framework& framework, const Shapes& s, LayerSharding sharding) {
+  const auto narrow = [&](AdapterTargets targets) {
+    const bool adapts =
+        framework.replicates_adapters && job.adapters && job.adapters->targets.intersects(targets);
+    return adapts ? s.e * s.T * job.adapters->rank : 0;
+  };
   const bool copies_heads = model.qk_norm || sharding.cp > 1;
   const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
   const double branches = model.gated_mlp ? 2 : 1;
   for (Operator& op : list.edit()) {
     const bool product = op.kind == OperatorKind::gemm;
     const bool logits = op.name == "router" || op.name == "shared_gate";
-    if (product && op.name != "projection" && !logits) op.saved = op.kept = Bytes{};
+    const bool kept =
+        op.name == "projection" || (framework.replicates_adapters && op.name == "adapter_out");
+    if (product && !kept && !logits) op.saved = op.kept = Bytes{};
     if (op.name == "projection") {
       op.saved = Bytes{s.e * s.T * s.o};
       op.kept = Bytes{};
     }
     if (op.kind == OperatorKind::attention)
       op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0) +
-                           latent_transients(model, s)};
+                           latent_transients(model, s) +
+                           narrow({AdapterTarget::linear_qkv, AdapterTarget::linear_proj})};
     if (op.name == "qk_norm") {
       const Bytes made{2 * s.e * s.T * (s.q + s.kv + s.v)};
       const Bytes turned =
@@ -99,7 +108,9 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
       op.forward_traffic = made;
       op.backward_traffic += made + turned;
     }
-    if (op.name == "activation") op.transient = Bytes{s.e * (2 + branches) * s.T * s.f};
+    if (op.name == "activation")
+      op.transient = Bytes{s.e * (2 + branches) * s.T * s.f +
+                           narrow({AdapterTarget::linear_fc1, AdapterTarget::linear_fc2})};
     if (op.name == "expert_activation") {
       const MixtureOfExperts& moe = model.moe;
       const double sent = s.T * moe.experts_per_token;
@@ -129,10 +140,14 @@ void repeat_forward(Operator& op) {
 
 /// What the backward of a framework that keeps inputs alone computes again: both norms of a layer,
 /// and the activations; that of a dense MLP is written by the kernel of its gradient. And the
-/// gradients of biases, which its products do not compute.
+/// gradients of biases, which its products do not compute. Frozen biases have none, and the
+/// activation is written only for an adapter.
 /// Source: runtime/model/chunk_layer.cpp, runtime/cuda/kernels/bias.cu. Checked by:
 /// tests/costmodel/time/stage_terms_test.cpp.
-void add_backward_kernels(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+void add_backward_kernels(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                          const Framework& framework, const Shapes& s) {
+  const bool frozen = framework.replicates_adapters && job.adapters;
+  const bool reads_activated = !frozen || job.adapters->targets.contains(AdapterTarget::linear_fc2);
   const double branches = model.gated_mlp ? 2 : 1;
   const double hidden = s.e * s.Ts * s.h;
   for (Operator& op : list.edit()) {
@@ -142,7 +157,8 @@ void add_backward_kernels(OperatorList& list, const ModelSpec& model, const Shap
     if (input || middle || op.name == "shared_activation" || op.name == "expert_activation") {
       repeat_forward(op);
     }
-    if (mlp) op.backward_traffic += Bytes{s.e * s.T * s.f};
+    if (mlp && reads_activated) op.backward_traffic += Bytes{s.e * s.T * s.f};
+    if (frozen) continue;
     if (input && model.qkv_bias && !model.latent()) sum_bias(op, s.e * s.T * (s.q + s.kv + s.v));
     if (middle && model.attention_output_bias) sum_bias(op, hidden);
     if (mlp && model.mlp_bias) {
@@ -154,15 +170,15 @@ void add_backward_kernels(OperatorList& list, const ModelSpec& model, const Shap
 
 }  // namespace
 
-void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
-                        const Shapes& s, LayerSharding sharding) {
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                        const Framework& framework, const Shapes& s, LayerSharding sharding) {
   if (framework.selective_per_operator) {
     keep_every_second_product(list, model, s);
   } else {
     drop_attention_core(list);
   }
-  if (framework.remakes_pointwise) keep_inputs_alone(list, model, s, sharding);
-  if (framework.backward_by_kernels) add_backward_kernels(list, model, s);
+  if (framework.remakes_pointwise) keep_inputs_alone(list, model, job, framework, s, sharding);
+  if (framework.backward_by_kernels) add_backward_kernels(list, model, job, framework, s);
 }
 
 }  // namespace echelon::operators

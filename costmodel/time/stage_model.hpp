@@ -150,6 +150,7 @@ class StageModel : public PipelineModel {
   }
   [[nodiscard]] std::vector<double> moved_units(const Stage& stage,
                                                 const std::vector<Stage>& chunks, int units) const;
+  [[nodiscard]] double trained_units(const std::vector<Stage>& chunks, int units) const;
   [[nodiscard]] double gathered_units(const Stage& stage, const std::vector<double>& moved,
                                       int units) const;
   [[nodiscard]] MovedUnits units_alike(const Stage& stage, int units) const;

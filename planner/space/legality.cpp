@@ -791,6 +791,9 @@ std::optional<Rejection> check_adapters(const ModelSpec& model, const Adapters& 
   if (model.layers_with(TokenMixer::attention) != model.layers) {
     return unpriced("layers without attention");
   }
+  if (framework.adapts_dense_alone && (model.latent() || model.moe.experts > 0)) {
+    return lacks_of(framework, "adapters in models with experts or latent attention (MLA)");
+  }
   if (model.latent() && adapters.targets.intersects({linear_qkv, linear_proj})) {
     return unpriced("latent attention (MLA)");
   }

@@ -34,9 +34,10 @@ class ThreadGroup {
 
   [[nodiscard]] int size() const { return group_.size(); }
   void carry_out(int member, const Call& call, const void* in, void* out, const PartCounts& parts);
-  /// Of the member's last call; for that member alone.
+  /// Of the member's last call, if there was one; for that member alone.
   [[nodiscard]] Seconds transfer_began(int member) const {
-    return places_[static_cast<std::size_t>(member)].work->transfer_began;
+    const auto& work = places_[static_cast<std::size_t>(member)].work;
+    return work != nullptr ? work->transfer_began : Seconds{};
   }
 
  private:

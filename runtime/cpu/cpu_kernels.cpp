@@ -77,9 +77,9 @@ void CpuKernels<T>::multiply(Rows<T> x, const T* weight, std::int64_t out, const
                              const T* addend, T* y) {
   using cpu::Order;
   cpu::gemm(Order::plain, Order::transposed, x.rows, out, x.width, x.data, x.width, weight, x.width,
-            y, out, false);
+            y, out, addend == y);
   if (bias != nullptr) cpu::add_bias(y, bias, x.rows, out);
-  if (addend != nullptr) cpu::add(y, addend, x.rows * out);
+  if (addend != nullptr && addend != y) cpu::add(y, addend, x.rows * out);
 }
 
 template <class T>
@@ -87,6 +87,13 @@ void CpuKernels<T>::multiply_back(Rows<T> dy, const T* weight, std::int64_t in, 
   using cpu::Order;
   cpu::gemm(Order::plain, Order::plain, dy.rows, in, dy.width, dy.data, dy.width, weight, in, dx,
             in, false);
+}
+
+template <class T>
+void CpuKernels<T>::add_input_gradient(Rows<T> dy, const T* weight, std::int64_t in, T* dx) {
+  using cpu::Order;
+  cpu::gemm(Order::plain, Order::plain, dy.rows, in, dy.width, dy.data, dy.width, weight, in, dx,
+            in, true);
 }
 
 template <class T>
@@ -146,6 +153,11 @@ void CpuKernels<T>::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_
 template <class T>
 void CpuKernels<T>::bias_gradient(Rows<T> dy, Wide<T>* dbias) {
   cpu::bias_gradient(dy.data, dbias, dy.rows, dy.width);
+}
+
+template <class T>
+void CpuKernels<T>::scale(T* x, double factor, std::int64_t count) {
+  cpu::scale(x, factor, count);
 }
 
 template <class T>

@@ -106,6 +106,14 @@ ECHELON_CLONES void add_range(T* x, const T* y, std::int64_t count) {
   }
 }
 
+template <class T>
+ECHELON_CLONES void scale_range(T* x, Wide<T> factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes<Wide<T>>) {
+    const std::int64_t left = count - i;
+    store(x + i, load(x + i, left) * factor, left);
+  }
+}
+
 template <class To, class From>
 ECHELON_CLONES void cast_range(const From* from, To* to, std::int64_t count) {
   if constexpr (std::is_same_v<Wide<To>, Wide<From>>) {
@@ -197,6 +205,13 @@ void add(T* x, const T* y, std::int64_t count) {
   });
 }
 
+template <class T>
+void scale(T* x, double factor, std::int64_t count) {
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    scale_range(x + begin, static_cast<Wide<T>>(factor), end - begin);
+  });
+}
+
 template <class To, class From>
 void cast(const From* from, To* to, std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -278,6 +293,7 @@ void join_heads(const HeadSplit& split, const T* parts, T* x) {
   template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t);                        \
   template void bias_gradient<T>(const T*, Wide<T>*, std::int64_t, std::int64_t);             \
   template void add<T>(T*, const T*, std::int64_t);                                           \
+  template void scale<T>(T*, double, std::int64_t);                                           \
   template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t,        \
                           const RotaryFrequencies&, int);                                     \
   template void split_heads<T>(const HeadSplit&, const T*, T*);                               \

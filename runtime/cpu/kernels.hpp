@@ -71,6 +71,8 @@ void bias_gradient(const T* dy, Wide<T>* dbias, std::int64_t rows, std::int64_t 
 /// x += y.
 template <class T>
 void add(T* x, const T* y, std::int64_t count);
+template <class T>
+void scale(T* x, double factor, std::int64_t count);
 template <class To, class From>
 void cast(const From* from, To* to, std::int64_t count);
 

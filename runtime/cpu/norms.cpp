@@ -145,8 +145,8 @@ void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>
                           dx + r * width, weights.part(begin), biases.part(begin), width);
     }
   });
-  weights.add_to(dweight);
-  biases.add_to(dbias);
+  if (dweight != nullptr) weights.add_to(dweight);
+  if (dbias != nullptr) biases.add_to(dbias);
 }
 
 template <class T>
@@ -173,7 +173,7 @@ void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* 
           weights.part(begin), nullptr, width);
     }
   });
-  weights.add_to(dweight);
+  if (dweight != nullptr) weights.add_to(dweight);
 }
 
 template <class T>
@@ -212,8 +212,8 @@ void normalize_heads_backward(const AttentionShape& a, const HeadNorms<T>& norms
       }
     }
   });
-  q_sums.add_to(dq_weight);
-  k_sums.add_to(dk_weight);
+  if (dq_weight != nullptr) q_sums.add_to(dq_weight);
+  if (dk_weight != nullptr) k_sums.add_to(dk_weight);
 }
 
 template <class T>

@@ -75,7 +75,7 @@ void Chunk<T>::run_backward(int unit, const ChunkArguments<T>& args, Weights wei
   for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
     layer_backward(layer, args, weights);
   }
-  if (unit == 0 && spec().embedding) embed_backward(args);
+  if (unit == 0 && spec().embedding && !freezes()) embed_backward(args);
 }
 
 template <class T>
@@ -115,17 +115,20 @@ const T* Chunk<T>::arrived(const Coming& coming) const {
 
 /// Bias and residual are added to what the ranks' products add up to, once: by the norm behind.
 template <class T>
-SumBefore<T> Chunk<T>::row_parallel(const T* x, std::int64_t width, const T* weight, const T* bias,
-                                    const T* residual, const Workspace<T>& work, T* out) const {
+SumBefore<T> Chunk<T>::row_parallel(const RowParallel& matrix, const ChunkArguments<T>& args,
+                                    T* out) const {
   const ChunkShape& s = shape();
+  const Rows<T> x{matrix.x, s.rows, matrix.width};
   if (spec().tp == 1) {
-    k_.multiply({x, s.rows, width}, weight, s.hidden, bias, residual, out);
+    k_.multiply(x, matrix.weight, s.hidden, matrix.bias, matrix.residual, out);
+    add_adapter(matrix.target, matrix.layer, args, matrix.x, out);
     return {};
   }
-  T* const partial = s.split ? work.partial : out;
-  k_.multiply({x, s.rows, width}, weight, s.hidden, nullptr, nullptr, partial);
+  T* const partial = s.split ? layout_.workspace(args).partial : out;
+  k_.multiply(x, matrix.weight, s.hidden, nullptr, nullptr, partial);
+  add_adapter(matrix.target, matrix.layer, args, matrix.x, partial);
   reduced(partial, out);
-  return {bias, residual, out};
+  return {matrix.bias, matrix.residual, out};
 }
 
 template <class T>

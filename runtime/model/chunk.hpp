@@ -47,6 +47,12 @@ namespace echelon {
 /// input; collectives are the same. The gradients of what makes latents are summed over tp once a
 /// step, as those of routers.
 ///
+/// Adapters add no collectives: of a column-parallel matrix A is whole on every rank and B split as
+/// its rows are, of a row-parallel one A split as its columns are and B whole, so that the ranks'
+/// results add up with those of the matrix, and so do the gradients of its input. Gradients of
+/// what is whole are summed over tp once a step. Frozen weights get no gradients, and nothing is
+/// gathered for these.
+///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, which computes the logits again.
 /// When the backward follows its forward at once (ChunkArguments::loss_in_backward), the backward
@@ -106,10 +112,19 @@ class Chunk {
   const T* reduced(T* partial, T* scattered) const {
     return arrived(begin_reduce(partial, scattered));
   }
+  /// A row-parallel matrix and what is added to its result.
+  struct RowParallel {
+    const T* x;  ///< [rows, width]
+    std::int64_t width;
+    const T* weight;
+    const T* bias;
+    const T* residual;
+    AdapterTarget target;
+    int layer;
+  };
   /// Writes to `out`, except for the sum that remains to be done.
-  [[nodiscard]] SumBefore<T> row_parallel(const T* x, std::int64_t width, const T* weight,
-                                          const T* bias, const T* residual,
-                                          const Workspace<T>& work, T* out) const;
+  [[nodiscard]] SumBefore<T> row_parallel(const RowParallel& matrix, const ChunkArguments<T>& args,
+                                          T* out) const;
   /// Finishes the remaining sum if no norm follows.
   void finish_sum(const SumBefore<T>& left) const;
   /// To work.normed; leaves the statistics that norm_backward reads. `left`: of x.
@@ -132,6 +147,27 @@ class Chunk {
     std::vector<std::int64_t> from;
     std::int64_t rows = 0;  ///< in all
   };
+
+  // chunk_adapters.cpp: nothing where matrices of this kind have no adapters. `x`: the matrix's
+  // input, of a column-parallel one all rows; `y`: its result on this rank.
+  [[nodiscard]] bool freezes() const { return spec().adapters.has_value(); }
+  /// narrow = s·A·x, which the backward needs again.
+  void narrow(AdapterTarget target, int layer, const ChunkArguments<T>& args, const T* x) const;
+  /// y += B·narrow.
+  void add_adapter(AdapterTarget target, int layer, const ChunkArguments<T>& args, const T* x,
+                   T* y) const;
+  /// dx += s·(dy·B)·A. Keeps s·dy·B for the next call, that of A's gradient.
+  void adapter_backward(AdapterTarget target, int layer, const ChunkArguments<T>& args, const T* dy,
+                        T* dx) const;
+  void adapter_weights(AdapterTarget target, int layer, const ChunkArguments<T>& args, const T* x,
+                       const T* dy) const;
+  [[nodiscard]] T* narrow_of(AdapterTarget target, int layer, const ChunkArguments<T>& args) const;
+  [[nodiscard]] T* narrow_gradient_of(AdapterTarget target, const ChunkArguments<T>& args) const;
+  void scale_narrow(T* x) const;
+  /// Of a frozen parameter there is none.
+  [[nodiscard]] Wide<T>* gradient_at(std::int64_t offset, const ChunkArguments<T>& args) const {
+    return freezes() ? nullptr : args.gradients + offset;
+  }
 
   // chunk_layer.cpp
   // `left`: the remaining sum of the input (state or `middle`); the result is that of the output.
@@ -179,6 +215,8 @@ class Chunk {
     std::int64_t width;
     std::int64_t weight;  ///< offsets
     std::optional<std::int64_t> bias;
+    AdapterTarget target;
+    int layer;
     const T* x;
     std::int64_t norm, norm_bias;
   };
@@ -192,6 +230,8 @@ class Chunk {
   [[nodiscard]] ColumnParallel qkv_matrix(int layer, const T* dy,
                                           const ChunkArguments<T>& args) const;
   [[nodiscard]] ColumnParallel up_matrix(int layer, const T* dy, const T* middle) const;
+  /// Begins the gather of a column-parallel matrix's input, if a gradient needs it.
+  [[nodiscard]] Coming begin_input_gather(AdapterTarget target, const Workspace<T>& work) const;
   /// Gradients of the row-parallel matrix and its bias. `whole`: all rows of the gradient.
   void down_weights(int layer, const ChunkArguments<T>& args, const T* gradient, const T* whole,
                     const T* activated) const;

@@ -138,6 +138,7 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
                        args.loss_scale);
     k_.multiply_back({logits, count, s.vocab}, head(args), s.hidden, work.partial + row * s.hidden);
     if (row + count == s.rows) dx = begin_reduce(work.partial, work.normed);
+    if (freezes()) continue;
     k_.add_weight_gradient({logits, count, s.vocab}, {in + row * s.hidden, count, s.hidden},
                            tied ? args.tied_gradients : args.gradients + at.head);
     if (spec().model.head_bias) {
@@ -147,8 +148,8 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
   if (args.loss_in_backward) add_losses(args);
   const T* const dy = arrived(dx);
   k_.norm_backward(norm_of(input, args.weights + at.final_norm, nullptr, work), dy, nullptr,
-                   args.gradient, args.gradients + at.final_norm,
-                   args.gradients + at.final_norm_bias);
+                   args.gradient, gradient_at(at.final_norm, args),
+                   gradient_at(at.final_norm_bias, args));
 }
 
 #define ECHELON_CHUNK_ENDS(T)                                                                      \

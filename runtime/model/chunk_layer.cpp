@@ -20,6 +20,7 @@ void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
   } else {
     k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
                 model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
+    add_adapter(AdapterTarget::linear_qkv, layer, args, in, activations.qkv);
   }
   if (spec().cp > 1) scatter_heads(of_qkv_, activations.qkv, activations.qkv, args);
   if (!model.qk_norm && !model.latent()) rotate(activations.qkv, 1);
@@ -78,8 +79,9 @@ SumBefore<T> Chunk<T>::output_projection(int layer, const ChunkArguments<T>& arg
   const LayerOffsets& at = layout_.layer(layer);
   const T* const bias =
       spec().model.attention_output_bias ? args.weights + at.output_bias : nullptr;
-  return row_parallel(activations.attended, shape().attended, args.weights + at.output, bias,
-                      layout_.state(layer, args), layout_.workspace(args), activations.middle);
+  return row_parallel({activations.attended, shape().attended, args.weights + at.output, bias,
+                       layout_.state(layer, args), AdapterTarget::linear_proj, layer},
+                      args, activations.middle);
 }
 
 template <class T>
@@ -95,6 +97,7 @@ typename Chunk<T>::Exchange Chunk<T>::project_up(int layer, const ChunkArguments
   if (layout_.has_experts(layer)) return experts_up(layer, args, activations, in);
   k_.multiply({in, s.rows, s.hidden}, args.weights + at.up, s.up,
               spec().model.mlp_bias ? args.weights + at.up_bias : nullptr, nullptr, activations.up);
+  add_adapter(AdapterTarget::linear_fc1, layer, args, in, activations.up);
   return {};
 }
 
@@ -112,9 +115,10 @@ SumBefore<T> Chunk<T>::down_projection(int layer, const ChunkArguments<T>& args,
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
   activate(activations.up, work.activated, shape().rows, shape().ffn);
-  return row_parallel(work.activated, shape().ffn, args.weights + at.down,
-                      spec().model.mlp_bias ? args.weights + at.down_bias : nullptr,
-                      activations.middle, work, layout_.new_state(layer + 1, args));
+  const T* const bias = spec().model.mlp_bias ? args.weights + at.down_bias : nullptr;
+  return row_parallel({work.activated, shape().ffn, args.weights + at.down, bias,
+                       activations.middle, AdapterTarget::linear_fc2, layer},
+                      args, layout_.new_state(layer + 1, args));
 }
 
 // ---- Backward
@@ -169,14 +173,19 @@ void Chunk<T>::mlp_backward(int layer, const ChunkArguments<T>& args,
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.down, s.ffn,
                    work.activated_gradient);
+  adapter_backward(AdapterTarget::linear_fc2, layer, args, whole, work.activated_gradient);
   T* const up_gradient = now ? work.up_gradient : later.up_gradient;
+  const bool reads = !freezes() || layout_.adapts(AdapterTarget::linear_fc2);
+  T* const activated = !reads ? nullptr : now ? work.activated : later.activated;
   k_.activation_backward(model.activation, model.gated_mlp, activations.up, work.activated_gradient,
-                         up_gradient, now ? work.activated : later.activated, s.rows, s.ffn);
+                         up_gradient, activated, s.rows, s.ffn);
+  if (layout_.recompute(layer) == Recompute::full)
+    narrow(AdapterTarget::linear_fc2, layer, args, activated);  // the down projection's was not
   norm_forward(activations.middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias,
                work);
   const ColumnParallel up = up_matrix(layer, up_gradient, activations.middle);
   if (now) {
-    const Coming in = begin_gather(work.normed, work.gathered);
+    const Coming in = begin_input_gather(AdapterTarget::linear_fc1, work);
     down_weights(layer, args, args.gradient, whole, work.activated);
     return column_parallel_backward(up, &in, args);
   }
@@ -195,6 +204,7 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.attended,
                    work.attended_gradient);
+  adapter_backward(AdapterTarget::linear_proj, layer, args, whole, work.attended_gradient);
   if (spec().cp > 1)
     scatter_heads(of_attended_, work.attended_gradient, work.attended_gradient, args);
   const bool latent = spec().model.latent();
@@ -205,14 +215,14 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   if (!latent) rotate(qkv_gradient, -1);
   if (spec().model.qk_norm) {
     k_.normalize_heads_backward(attention_, head_norms(layer, args), activations.qkv, qkv_gradient,
-                                args.gradients + at.q_norm, args.gradients + at.k_norm);
+                                gradient_at(at.q_norm, args), gradient_at(at.k_norm, args));
   }
   if (spec().cp > 1) gather_heads(of_qkv_, qkv_gradient, qkv_gradient, args);
   norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
   Coming in;
   if (now) {
-    in = begin_gather(work.normed, work.gathered);
+    in = begin_input_gather(AdapterTarget::linear_qkv, work);
     output_weights(layer, args, args.gradient, whole, activations.attended);
   } else {
     k_.copy(args.gradient, later.attention_gradient, boundary_count());
@@ -232,6 +242,8 @@ typename Chunk<T>::ColumnParallel Chunk<T>::qkv_matrix(int layer, const T* dy,
           shape().qkv,
           at.qkv,
           spec().model.qkv_bias ? std::optional(at.qkv_bias) : std::nullopt,
+          AdapterTarget::linear_qkv,
+          layer,
           layout_.state(layer, args),
           at.attention_norm,
           at.attention_norm_bias};
@@ -245,6 +257,8 @@ typename Chunk<T>::ColumnParallel Chunk<T>::up_matrix(int layer, const T* dy,
           shape().up,
           at.up,
           spec().model.mlp_bias ? std::optional(at.up_bias) : std::nullopt,
+          AdapterTarget::linear_fc1,
+          layer,
           middle,
           at.mlp_norm,
           at.mlp_norm_bias};
@@ -259,16 +273,18 @@ void Chunk<T>::column_parallel_backward(const ColumnParallel& matrix, const Comi
   const Workspace<T> work = layout_.workspace(args);
   k_.multiply_back({matrix.dy, s.rows, matrix.width}, args.weights + matrix.weight, s.hidden,
                    work.partial);
+  adapter_backward(matrix.target, matrix.layer, args, matrix.dy, work.partial);
   const Coming dx = begin_reduce(work.partial, work.normed);
   if (in != nullptr) column_parallel_weights(matrix, arrived(*in), args);
   k_.norm_backward(norm_of(matrix.x, args.weights + matrix.norm, nullptr, work), arrived(dx),
-                   args.gradient, args.gradient, args.gradients + matrix.norm,
-                   args.gradients + matrix.norm_bias);
+                   args.gradient, args.gradient, gradient_at(matrix.norm, args),
+                   gradient_at(matrix.norm_bias, args));
 }
 
 template <class T>
 void Chunk<T>::column_parallel_weights(const ColumnParallel& matrix, const T* in,
                                        const ChunkArguments<T>& args) const {
+  if (freezes()) return adapter_weights(matrix.target, matrix.layer, args, in, matrix.dy);
   const ChunkShape& s = shape();
   k_.add_weight_gradient({matrix.dy, s.rows, matrix.width}, {in, s.rows, s.hidden},
                          args.gradients + matrix.weight);
@@ -280,6 +296,7 @@ void Chunk<T>::column_parallel_weights(const ColumnParallel& matrix, const T* in
 template <class T>
 void Chunk<T>::down_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
                             const T* whole, const T* activated) const {
+  if (freezes()) return adapter_weights(AdapterTarget::linear_fc2, layer, args, activated, whole);
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   k_.add_weight_gradient({whole, s.rows, s.hidden}, {activated, s.rows, s.ffn},
@@ -292,6 +309,7 @@ void Chunk<T>::down_weights(int layer, const ChunkArguments<T>& args, const T* g
 template <class T>
 void Chunk<T>::output_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
                               const T* whole, const T* attended) const {
+  if (freezes()) return adapter_weights(AdapterTarget::linear_proj, layer, args, attended, whole);
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.attended},

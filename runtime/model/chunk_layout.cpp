@@ -1,8 +1,6 @@
 #include "runtime/model/chunk_layout.hpp"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 
 #include "core/base/expects.hpp"
 
@@ -14,85 +12,6 @@ namespace {
 /// once: 8Vh bytes to 2RVh FLOPs, which take an H200 (4.8 TB/s, 989 TFLOP/s) as long as each other
 /// at R = 824. Logits of 128k words in bf16 take 1 GiB, in memory that layers use in turn.
 constexpr std::int64_t kLossRows = 4096;
-
-std::int64_t offset_of(const FlatParameters& flat, const std::string& name) {
-  for (const Parameter& p : flat.parameters) {
-    if (p.name == name) return p.offset;
-  }
-  EXPECTS(false, "no parameter " + name);
-  return 0;
-}
-
-/// `of_experts`: the flat parameters that hold the rank's experts, of which `first` is the first.
-LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat,
-                           const FlatParameters& of_experts, int first, int layer) {
-  const std::string at = "layers." + std::to_string(layer) + ".";
-  const bool experts = model.layer_kind(layer) == LayerKind::moe;
-  const std::string mlp = experts ? "moe.experts." + std::to_string(first) + "." : "mlp.";
-  const std::string first_up = mlp + (model.gated_mlp ? "gate" : "up");
-  const auto find = [&](const std::string& name) { return offset_of(flat, at + name); };
-  LayerOffsets o;
-  o.attention_norm = find("attention.norm.weight");
-  o.mlp_norm = find("mlp.norm.weight");
-  if (model.normalization == Normalization::layer_norm) {
-    o.attention_norm_bias = find("attention.norm.bias");
-    o.mlp_norm_bias = find("mlp.norm.bias");
-  }
-  if (model.latent()) {
-    const bool direct = model.mla.q_lora_rank == 0;
-    o.latent_down = find(direct ? "attention.kv_down.weight" : "attention.q_down.weight");
-    if (!direct) o.q_latent_norm = find("attention.q_latent_norm.weight");
-    o.kv_latent_norm = find("attention.kv_latent_norm.weight");
-    o.q_up = find(direct ? "attention.q.weight" : "attention.q_up.weight");
-    o.kv_up = find("attention.kv_up.weight");
-  } else {
-    o.qkv = find("attention.q.weight");
-  }
-  if (model.qkv_bias) o.qkv_bias = find("attention.q.bias");
-  if (model.qk_norm) {
-    o.q_norm = find("attention.q_norm.weight");
-    o.k_norm = find("attention.k_norm.weight");
-  }
-  o.output = find("attention.output.weight");
-  if (model.attention_output_bias) o.output_bias = find("attention.output.bias");
-  if (experts) o.router = find("moe.router.weight");
-  if (experts && model.moe.router_bias) o.router_bias = find("moe.router.bias");
-  if (experts && model.moe.shared_ffn_hidden > 0) {
-    o.shared_up = find(model.gated_mlp ? "moe.shared.gate.weight" : "moe.shared.up.weight");
-    o.shared_down = find("moe.shared.down.weight");
-    if (model.moe.shared_expert_gate) o.shared_gate = find("moe.shared_gate.weight");
-  }
-  const FlatParameters& of_mlp = experts ? of_experts : flat;
-  o.up = offset_of(of_mlp, at + first_up + ".weight");
-  o.down = offset_of(of_mlp, at + mlp + "down.weight");
-  if (model.mlp_bias && !experts) {
-    o.up_bias = find(first_up + ".bias");
-    o.down_bias = find("mlp.down.bias");
-  }
-  return o;
-}
-
-EndOffsets end_offsets(const ChunkSpec& spec, const ChunkParameters& parameters) {
-  const ModelSpec& model = spec.model;
-  const FlatParameters& first = parameters.flat_params.front();
-  const FlatParameters& last = parameters.flat_params[static_cast<std::size_t>(spec.units - 1)];
-  EndOffsets o;
-  if (spec.embedding) {
-    if (!model.tied_embeddings) o.word_embedding = offset_of(first, "embedding.word.weight");
-    if (model.position == PositionEmbedding::learned) {
-      o.position = offset_of(first, "embedding.position.weight");
-    }
-  }
-  if (spec.loss) {
-    o.final_norm = offset_of(last, "final_norm.weight");
-    if (model.normalization == Normalization::layer_norm) {
-      o.final_norm_bias = offset_of(last, "final_norm.bias");
-    }
-    if (!model.tied_embeddings) o.head = offset_of(last, "head.weight");
-    if (model.head_bias) o.head_bias = offset_of(last, "head.bias");
-  }
-  return o;
-}
 
 }  // namespace
 
@@ -130,7 +49,18 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   s.first_vocab = spec.tp_rank * s.vocab;
   s.valid_vocab = std::clamp<std::int64_t>(model.vocab - s.first_vocab, 0, s.vocab);
   s.loss_rows = std::min(s.rows, kLossRows);
+  s.rank = spec.adapters ? spec.adapters->rank : 0;
   return s;
+}
+
+MatrixWidths widths_of(const ChunkShape& s, AdapterTarget target) {
+  switch (target) {
+    case AdapterTarget::linear_qkv: return {s.hidden, s.qkv};
+    case AdapterTarget::linear_proj: return {s.attended, s.hidden};
+    case AdapterTarget::linear_fc1: return {s.hidden, s.up};
+    case AdapterTarget::linear_fc2: return {s.ffn, s.hidden};
+  }
+  return {};
 }
 
 template <class T>
@@ -146,15 +76,7 @@ ChunkLayout<T>::ChunkLayout(const ChunkSpec& spec)
   EXPECTS(spec.model.position != PositionEmbedding::learned ||
               spec.sequence <= spec.model.max_positions,
           "more tokens than positions");
-  for (int unit = 0; unit < spec.units; ++unit) {
-    const FlatParameters& flat = parameters_.flat_params[static_cast<std::size_t>(unit)];
-    for (int l = spec.first_layer_of(unit); l < spec.first_layer_of(unit + 1); ++l) {
-      const std::optional<std::size_t> own = parameters_.experts_of(unit);
-      layers_.push_back(layer_offsets(spec.model, flat, own ? parameters_.flat_params[*own] : flat,
-                                      spec.ep_rank * (spec.model.moe.experts / spec.ep),
-                                      spec.first_layer + l));
-    }
-  }
+  layers_ = layer_offsets(spec, parameters_);
   ends_ = end_offsets(spec, parameters_);
   measure();
 }
@@ -211,6 +133,10 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
     activations.shared_gate = all.allocate<T>(s.gates);
   } else {
     activations.up = all.allocate<T>(s.rows * s.up);
+  }
+  for (const AdapterTarget target : kAdapterTargets) {
+    T*& narrow = activations.narrow[static_cast<std::size_t>(target)];
+    if (adapts(target)) narrow = all.allocate<T>(s.rows * s.rank);
   }
   activations.attended = core.allocate<T>(s.rows * s.attended);
   activations.attention =
@@ -298,6 +224,8 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
     w.activated = mlp.allocate<T>(activated);
     w.activated_gradient = mlp.allocate<T>(activated);
     w.up_gradient = mlp.allocate<T>(rows * (experts ? s.expert_up : s.up));
+    if (adapts({AdapterTarget::linear_fc1, AdapterTarget::linear_fc2}))
+      w.mlp_narrow = mlp.allocate<T>(s.rows * s.rank);
     if (experts) {
       w.routed = mlp.allocate<T>(s.routed * s.hidden);
       w.weight_gradients = mlp.allocate<Wide<T>>(s.routed);
@@ -318,6 +246,8 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
     if (spec_.model.qk_norm || spec_.cp > 1) {
       w.normed_qkv = w.exchanged = attention.allocate<T>(s.rows * s.qkv);
     }
+    if (adapts({AdapterTarget::linear_qkv, AdapterTarget::linear_proj}))
+      w.attention_narrow = attention.allocate<T>(s.rows * s.rank);
     if (spec_.model.latent()) allocate_latent_workspace(w, attention);
   }
   if (spec_.loss) w.logits = loss.allocate<T>(s.loss_rows * s.vocab);

@@ -1,6 +1,7 @@
 // ChunkLayout: where a chunk's inputs and outputs lie in the caller's memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,8 +18,9 @@ namespace echelon {
 /// call does not need may be null.
 template <class T>
 struct ChunkArguments {
-  const T* weights = nullptr;             ///< of the unit
-  Wide<T>* gradients = nullptr;           ///< of the unit; added to
+  const T* weights = nullptr;             ///< of the unit; with adapters the frozen ones
+  const T* adapters = nullptr;            ///< of the unit, where these are trained
+  Wide<T>* gradients = nullptr;           ///< of what is trained of the unit; added to
   const T* experts = nullptr;             ///< of the unit's experts, where ep > 1
   Wide<T>* expert_gradients = nullptr;    ///< of the unit's experts; added to
   const T* tied = nullptr;                ///< of the tied word embedding
@@ -66,9 +68,15 @@ struct ChunkShape {
   std::int64_t first_vocab = 0;
   std::int64_t valid_vocab = 0;  ///< columns that are no padding
   std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 4096)
+  std::int64_t rank = 0;         ///< n: of adapters
   bool split = false;            ///< between layers each rank has its part of the sequence
 };
 [[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);
+/// Widths of a matrix with an adapter on this rank.
+struct MatrixWidths {
+  std::int64_t in = 0, out = 0;
+};
+[[nodiscard]] MatrixWidths widths_of(const ChunkShape& shape, AdapterTarget target);
 /// Of latent attention; of models without it, without latents.
 [[nodiscard]] LatentShape latent_shape_of(const ChunkSpec& spec);
 /// Of attention, which runs over whole sequences: with context parallelism on the rank's part of
@@ -109,6 +117,9 @@ struct ChunkShape {
 ///   D  routing                                  3⌈4n⌉ + ⌈4pE⌉ + ⌈Wn⌉
 ///                                               ⌈Wm⌉                            if p > 1
 ///
+/// An adapter on a matrix adds ⌈wrz⌉ to M, z its rank; adapters on attention's matrices, or on the
+/// MLP's, add ⌈wrz⌉ to their part of the workspace.
+///
 /// p ranks share the experts (ep). No row is ever without a place, whatever the router chooses.
 ///
 /// The outputs of norms and activations, and the experts' rows, are recomputed in every backward:
@@ -145,6 +156,8 @@ struct SavedActivations {
   T* attention = nullptr;    ///< what attention computed: `attended`, or with cp > 1 the other form
                              ///< of it, [cp · rows, attended / cp]
   Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
+  /// [rows, rank], the scaled products of adapters' A with their inputs, by target.
+  std::array<T*, kAdapterTargets.size()> narrow{};
 };
 
 template <class T>
@@ -212,7 +225,16 @@ struct Workspace {
   T* normed_q = nullptr;      ///< [rows, q_rank], then its gradient; with a latent of queries
   T* normed_kv = nullptr;     ///< [rows, kv_rank], the same
   T* from_queries = nullptr;  ///< [rows, hidden], a part of the gradient; without one
-  T* logits = nullptr;        ///< [loss_rows, vocab]
+  // Only with adapters on matrices of attention, or of the MLP:
+  T* attention_narrow = nullptr;  ///< [rows, rank], gradient of an adapter's narrow result
+  T* mlp_narrow = nullptr;        ///< the same
+  T* logits = nullptr;            ///< [loss_rows, vocab]
+};
+
+/// An adapter's offsets in the unit's flat parameters of adapters.
+struct AdapterPlace {
+  std::int64_t a = 0, b = 0;
+  MatrixWidths matrix;
 };
 
 /// Offsets in the unit's flat parameters; biases only where the model has them. The offset
@@ -226,12 +248,18 @@ struct LayerOffsets {
   std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
   std::int64_t shared_gate = 0, shared_up = 0, shared_down = 0;
   std::int64_t router = 0, router_bias = 0, up = 0, up_bias = 0, down = 0, down_bias = 0;
+  std::array<AdapterPlace, kAdapterTargets.size()> adapters{};  ///< by target
 };
 struct EndOffsets {
   std::int64_t word_embedding = 0,
                position = 0;  ///< in the first unit, a tied word embedding in its own
   std::int64_t final_norm = 0, final_norm_bias = 0, head = 0, head_bias = 0;  ///< in the last
 };
+
+/// chunk_offsets.cpp.
+[[nodiscard]] std::vector<LayerOffsets> layer_offsets(const ChunkSpec& spec,
+                                                      const ChunkParameters& parameters);
+[[nodiscard]] EndOffsets end_offsets(const ChunkSpec& spec, const ChunkParameters& parameters);
 
 template <class T>
 class ChunkLayout {
@@ -246,9 +274,19 @@ class ChunkLayout {
   [[nodiscard]] const LayerOffsets& layer(int layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
+  [[nodiscard]] const AdapterPlace& adapter(int layer, AdapterTarget target) const {
+    return this->layer(layer).adapters[static_cast<std::size_t>(target)];
+  }
   [[nodiscard]] const EndOffsets& ends() const { return ends_; }
   [[nodiscard]] bool has_experts(int layer) const {
     return spec_.model.layer_kind(spec_.first_layer + layer) == LayerKind::moe;
+  }
+  /// Whether matrices of this kind have adapters.
+  [[nodiscard]] bool adapts(AdapterTarget target) const {
+    return spec_.adapters && spec_.adapters->targets.contains(target);
+  }
+  [[nodiscard]] bool adapts(AdapterTargets any) const {
+    return spec_.adapters && spec_.adapters->targets.intersects(any);
   }
   [[nodiscard]] Recompute recompute(int layer) const {
     return spec_.recompute[static_cast<std::size_t>(layer)];

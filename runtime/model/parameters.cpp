@@ -1,3 +1,4 @@
+// Over 400 lines because the order of all parameters of a unit is one list, in one place.
 #include "runtime/model/parameters.hpp"
 
 #include <algorithm>
@@ -90,6 +91,10 @@ class FlatParametersBuilder {
   }
 
   FlatParameters finish() { return finish(spec_.shards); }
+  FlatParameters finish_frozen(bool frozen) {
+    flat_.frozen = frozen;
+    return finish();
+  }
   FlatParameters finish_experts() {
     flat_.experts = true;
     return finish(spec_.expert_shards);
@@ -281,6 +286,79 @@ FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   for (int layer = first; layer < end; ++layer) add_layer_matrices(flat, spec, layer);
   if (loss && !model.tied_embeddings) flat.add_vocabulary("head.weight", model.hidden);
   if (loss && model.head_bias) add_bias_rows(flat.add_vocabulary("head.bias", 1));
+  return flat.finish_frozen(spec.adapters.has_value());
+}
+
+/// A starts as Megatron-Bridge starts it, "xavier" (067f987d, src/megatron/bridge/peft/lora.py,
+/// lora_A_init_method; utils.py, nn.init.xavier_normal_), of the whole matrix.
+double deviation_of_a(std::int64_t in, std::int64_t rank) {
+  return std::sqrt(2.0 / static_cast<double>(in + rank));
+}
+
+/// The whole A of a column-parallel matrix, of the whole input.
+void add_whole_a(FlatParametersBuilder& flat, const ChunkSpec& spec, const std::string& name) {
+  Parameter& p =
+      flat.add(name + ".lora_A.weight", spec.adapters->rank, spec.model.hidden, ShardDim::none);
+  p.summed_over_tp = spec.tp > 1;
+  p.deviation = deviation_of_a(spec.model.hidden, spec.adapters->rank);
+}
+
+/// The whole B of a row-parallel matrix.
+void add_whole_b(FlatParametersBuilder& flat, const ChunkSpec& spec, const std::string& name) {
+  Parameter& p =
+      flat.add(name + ".lora_B.weight", spec.model.hidden, spec.adapters->rank, ShardDim::none);
+  p.summed_over_tp = spec.tp > 1;
+  p.fill = Parameter::Fill::zeros;
+}
+
+void add_split_a(FlatParametersBuilder& flat, const ChunkSpec& spec, const std::string& name,
+                 std::int64_t in) {
+  const int rank = spec.adapters->rank;
+  flat.add(name + ".lora_A.weight", rank, in, ShardDim::columns).deviation =
+      deviation_of_a(in, rank);
+}
+
+/// What a layer's adapters split over tensor-parallel ranks as its matrices are split: queries,
+/// keys and values follow each other, as do gate and up.
+void add_split_adapters(FlatParametersBuilder& flat, const ChunkSpec& spec, int layer) {
+  using enum AdapterTarget;
+  const ModelSpec& model = spec.model;
+  const auto& [rank, targets] = *spec.adapters;
+  const std::string at = layer_name(layer);
+  constexpr auto kZeros = Parameter::Fill::zeros;
+  if (targets.contains(linear_qkv)) {
+    flat.add(at + "attention.q.lora_B.weight", model.query_width(), rank, ShardDim::rows).fill =
+        kZeros;
+    flat.add_kv(at + "attention.k.lora_B.weight", rank).fill = kZeros;
+    flat.add_kv(at + "attention.v.lora_B.weight", rank).fill = kZeros;
+  }
+  if (targets.contains(linear_proj)) {
+    add_split_a(flat, spec, at + "attention.output", model.attention_output_width());
+  }
+  if (targets.contains(linear_fc1)) {
+    for (const char* part : {"mlp.gate", "mlp.up"}) {
+      if (!model.gated_mlp && part == std::string("mlp.gate")) continue;
+      flat.add(at + part + ".lora_B.weight", model.ffn_hidden, rank, ShardDim::rows).fill = kZeros;
+    }
+  }
+  if (targets.contains(linear_fc2)) add_split_a(flat, spec, at + "mlp.down", model.ffn_hidden);
+}
+
+/// Unit `unit`'s adapters: first those of whose gradient tensor-parallel ranks have parts.
+FlatParameters adapters_flat(const ChunkSpec& spec, int unit) {
+  using enum AdapterTarget;
+  const AdapterTargets& targets = spec.adapters->targets;
+  const int first = spec.first_layer + spec.first_layer_of(unit);
+  const int end = spec.first_layer + spec.first_layer_of(unit + 1);
+  FlatParametersBuilder flat(spec);
+  for (int layer = first; layer < end; ++layer) {
+    const std::string at = layer_name(layer);
+    if (targets.contains(linear_qkv)) add_whole_a(flat, spec, at + "attention.qkv");
+    if (targets.contains(linear_proj)) add_whole_b(flat, spec, at + "attention.output");
+    if (targets.contains(linear_fc1)) add_whole_a(flat, spec, at + "mlp.fc1");
+    if (targets.contains(linear_fc2)) add_whole_b(flat, spec, at + "mlp.down");
+  }
+  for (int layer = first; layer < end; ++layer) add_split_adapters(flat, spec, layer);
   return flat.finish();
 }
 
@@ -304,14 +382,18 @@ ChunkParameters parameters_of(const ChunkSpec& spec) {
   EXPECTS(spec.padded_vocab >= spec.model.vocab && spec.padded_vocab % spec.tp == 0,
           "a padded vocabulary that does not fit");
   EXPECTS(spec.ep == 1 || spec.model.moe.experts % spec.ep == 0, "ep does not divide the experts");
+  EXPECTS(!spec.adapters || (spec.model.moe.experts == 0 && !spec.model.latent()),
+          "adapters of a dense model");
   ChunkParameters all;
+  for (int unit = 0; spec.adapters && unit < spec.units; ++unit)
+    all.flat_params.push_back(adapters_flat(spec, unit));
   for (int unit = 0; unit < spec.units; ++unit) all.flat_params.push_back(unit_flat(spec, unit));
   for (int unit = 0; spec.ep > 1 && unit < spec.units; ++unit)
     all.flat_params.push_back(experts_flat(spec, unit));
   if (spec.model.tied_embeddings && (spec.embedding || spec.loss)) {
     FlatParametersBuilder flat(spec);
     flat.add_vocabulary("embedding.word.weight", spec.model.hidden).counted = spec.embedding;
-    all.flat_params.push_back(flat.finish());
+    all.flat_params.push_back(flat.finish_frozen(spec.adapters.has_value()));
     all.tied = true;
   }
   return all;

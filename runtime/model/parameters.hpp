@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/model/model.hpp"
+#include "core/plan/adapters.hpp"
 #include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
@@ -31,7 +32,8 @@ struct Parameter {
   bool counted = true;      ///< this rank counts it in the norm and writes it to files: of replicas
                             ///< over tp the first, of the tied embedding the first stage's
   bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel; norms
-                                ///< of heads; routers; what makes latents)
+                                ///< of heads; routers; what makes latents; adapters' A of
+                                ///< column-parallel and B of row-parallel matrices)
   bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
 
   [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }
@@ -40,12 +42,13 @@ struct Parameter {
 /// Parameters that are gathered, reduced and sharded as one flat buffer: a unit of a chunk, or the
 /// tied word embedding. They are contiguous; `padded` is a multiple of 8 times `shards`, if there
 /// are several shards. `experts`: of a unit's experts alone, reduced over the ranks with the same
-/// ones.
+/// ones. `frozen`: they have no gradients and no optimizer states.
 struct FlatParameters {
   std::vector<Parameter> parameters;
   std::int64_t count = 0;
   std::int64_t padded = 0;
   bool experts = false;
+  bool frozen = false;
 };
 
 /// One chunk of layers on one rank of a tensor-parallel and a context-parallel group. The
@@ -70,6 +73,8 @@ struct ChunkSpec {
   int shards = 1;                    ///< flat parameters are padded to parts of 8 elements for each
   int expert_shards = 1;             ///< the same of the experts', where ep > 1
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
+  std::optional<Adapters> adapters = {};  ///< the only parameters that are trained; none: all
+  double adapter_scale = 1;               ///< α/r
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
 };
@@ -77,9 +82,11 @@ struct ChunkSpec {
 /// Flat parameters of a chunk: one set per unit (the embedding belongs to the first, final norm and
 /// head to the last), where ep > 1 as many with the units' experts, which may have none, then, with
 /// tied embeddings on a chunk that has embedding or loss, one more
-/// that holds the word embedding alone. q, k, v are contiguous, as are gate and up, and their
-/// biases, and the down projections to latents; of experts these pairs of one layer follow each
-/// other, and so do the down projections. Within a unit, parameters with summed_over_tp come first.
+/// that holds the word embedding alone. With adapters the units' sets hold these, and as many
+/// follow with all other parameters, which are frozen, as is the tied embedding. q, k, v are
+/// contiguous, as are gate and up, and their biases, and the down projections to latents; of
+/// experts these pairs of one layer follow each other, and so do the down projections. Within a
+/// unit, parameters with summed_over_tp come first.
 struct ChunkParameters {
   std::vector<FlatParameters> flat_params;
   bool tied = false;  ///< the last one is the tied word embedding
@@ -87,6 +94,12 @@ struct ChunkParameters {
   [[nodiscard]] std::optional<std::size_t> experts_of(int unit) const {
     const std::size_t first = flat_params.size() - (tied ? 1 : 0);
     if (first == 0 || !flat_params[first - 1].experts) return std::nullopt;
+    return first / 2 + static_cast<std::size_t>(unit);
+  }
+  /// Of a unit, the number of those that are frozen; none: all are trained.
+  [[nodiscard]] std::optional<std::size_t> frozen_of(int unit) const {
+    const std::size_t first = flat_params.size() - (tied ? 1 : 0);
+    if (first == 0 || !flat_params[first - 1].frozen) return std::nullopt;
     return first / 2 + static_cast<std::size_t>(unit);
   }
 };

@@ -100,12 +100,12 @@ KeepPolicy keep_of(const RunSettings& settings) {
   return {settings.keep_last, settings.keep_every};
 }
 
-Result<std::vector<std::string>> check_space(const ModelSpec& model, const StateFormat& format,
+Result<std::vector<std::string>> check_space(const PlanFile& plan, const StateFormat& format,
                                              const RunSettings& settings, const StartPoint& start,
                                              const Disk& disk) {
   std::vector<std::string> notes;
   std::vector<Demand> demands;
-  const std::int64_t bytes = checkpoint_bytes(model, format);
+  const std::int64_t bytes = checkpoint_bytes(plan.model, format, plan.job.adapters);
   const std::string& directory = settings.checkpoint_dir;
   std::int64_t later = 0;  // checkpoints that the policy adds without limit
   if (!directory.empty() && start.end > start.step) {
@@ -131,7 +131,7 @@ Result<std::vector<std::string>> check_space(const ModelSpec& model, const State
     StateFormat weights;
     weights.weight = format.weight;
     std::int64_t exported = 0;
-    for (const StateFile& file : state_files(model, weights)) {
+    for (const StateFile& file : state_files(plan.model, weights)) {
       if (file.kind == StateKind::weight) exported = file.bytes();
     }
     demands.push_back({"--export: " + settings.export_to,

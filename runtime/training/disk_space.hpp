@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/plan_file.hpp"
 #include "core/run/run_settings.hpp"
 #include "runtime/io/weights/checkpoint.hpp"
 #include "runtime/training/start_point.hpp"
@@ -16,7 +17,7 @@ namespace echelon {
 /// of the export, have space for what the run keeps at a time. The error has the needed and the
 /// free bytes. Where a policy that keeps more and more (--keep-last 0, --keep-every) will fill the
 /// disk only later, that is a note. By one process.
-[[nodiscard]] Result<std::vector<std::string>> check_space(const ModelSpec& model,
+[[nodiscard]] Result<std::vector<std::string>> check_space(const PlanFile& plan,
                                                            const StateFormat& format,
                                                            const RunSettings& settings,
                                                            const StartPoint& start,

@@ -51,6 +51,33 @@ Status check_experts(const MixtureOfExperts& moe, const ParallelPlan& plan) {
   return Done{};
 }
 
+/// Low-rank adapters on the matrices of dense blocks, whose frozen weights stay as they are.
+Status check_adapters(const PlanFile& file) {
+  const std::string where = "the plan";
+  if (file.job.quantized_weights) {
+    return input_error(where,
+                       "weights in " + file.job.quantized_weights->text() +
+                           " (--quantized-weights) under adapters (--lora)",
+                       "a plan without --quantized-weights",
+                       "this runtime keeps frozen weights in the format of its recipe");
+  }
+  if (!file.job.adapters) return Done{};
+  const auto refuse = [&](const char* model) {
+    return input_error(where, fmt::format("adapters (--lora) in a model with {}", model),
+                       "a dense GPT-2-like or Llama-like model");
+  };
+  if (file.model.moe.experts > 0) return refuse("experts");
+  if (file.model.latent()) return refuse("latent attention (MLA)");
+  if (file.job.adapters->targets.empty()) {
+    return input_error(where, "adapters (--lora) on no matrix", "a target, as in 16:linear_qkv");
+  }
+  if (file.plan.schedule == ScheduleKind::zero_bubble_h1) {
+    return input_error(where, "schedule zb-h1 with adapters (--lora)", "gpipe, 1f1b or interleaved",
+                       "frozen weights have no gradients to put off");
+  }
+  return Done{};
+}
+
 /// Widths that attention has kernels for (runtime/cuda/kernels/kernels.hpp, attention_takes).
 Status check_heads_on_gpus(const ModelSpec& model) {
   const char* const hint = "--backend cpu executes any";
@@ -139,17 +166,7 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        "a plan without --offload-modules",
                        "this runtime keeps activations on the device");
   }
-  if (file.job.quantized_weights) {
-    return input_error(where,
-                       "weights in " + file.job.quantized_weights->text() +
-                           " (--quantized-weights) under adapters (--lora)",
-                       "a plan without --quantized-weights and --lora",
-                       "this runtime trains all parameters, in the format of its recipe");
-  }
-  if (file.job.adapters) {
-    return input_error(where, "adapters (--lora) on frozen weights", "a plan without --lora",
-                       "this runtime trains all parameters");
-  }
+  if (Status adapters = check_adapters(file); !adapters) return adapters;
   if (file.job.documents) {
     return input_error(where, "documents packed into sequences",
                        "a plan without --document-lengths",

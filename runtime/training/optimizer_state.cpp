@@ -47,6 +47,7 @@ OptimizerState<T>::OptimizerState(const ChunkParameters& parameters, const ZeroG
     } else {
       state.own_weights = memory.allocate<T>(kWeights, part, "weights");
     }
+    if (flat.frozen) continue;
     if (groups.zero < 2) {
       state.gradients = memory.allocate<Wide<T>>(kGradients, flat.padded, "gradients");
       state.own_gradients = state.gradients + state.begin;
@@ -101,6 +102,7 @@ template <class T>
 void OptimizerState<T>::add_squares(Kernels<T>& on, const FlatState<T>& flat, Partial partial,
                                     double* total) const {
   const ZeroGroups& groups = groups_of(flat);
+  if (flat.layout->frozen) return;
   const bool first_copy = groups.replica == 0 && (groups.zero > 0 || groups.shard == 0);
   if (!first_copy) return;
   for (const Parameter& parameter : flat.layout->parameters) {
@@ -123,6 +125,7 @@ void OptimizerState<T>::add_local_squares(Kernels<T>& on, const FlatParameters& 
 template <class T>
 void OptimizerState<T>::update(Kernels<T>& on, FlatState<T>& flat, const OptimizerStep& step,
                                const Wide<T>* scale) const {
+  if (flat.layout->frozen) return;
   for (const Parameter& parameter : flat.layout->parameters) {
     const Overlap o = overlap_of(parameter, flat.begin, flat.end);
     if (o.begin >= o.end) continue;
@@ -149,6 +152,7 @@ void OptimizerState<T>::gather_updated(FlatState<T>& flat) const {
 
 template <class T>
 void OptimizerState<T>::clear_gradients(Kernels<T>& on, FlatState<T>& flat) const {
+  if (flat.layout->frozen) return;
   constexpr std::int64_t kSize = bytes_of(Number<Wide<T>>::kElement);
   if (!merges(flat)) {
     on.clear(flat.gradients, kSize * flat.layout->padded);
@@ -159,6 +163,7 @@ void OptimizerState<T>::clear_gradients(Kernels<T>& on, FlatState<T>& flat) cons
 
 template <class T>
 void OptimizerState<T>::take_weights_as_master(Kernels<T>& on, FlatState<T>& flat) const {
+  if (flat.layout->frozen) return;
   if constexpr (!std::is_same_v<T, Wide<T>>) {
     on.copy_to_wide(flat.own_weights, flat.master, flat.own());
   }

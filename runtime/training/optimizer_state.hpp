@@ -54,7 +54,8 @@ enum class Partial { with, without };
 /// State of all flat parameters of a chunk, on the rank's processor; work is enqueued on
 /// `on`. ZeRO stage z divides: 1 master weights and moments, 2 gradients too, 3 weights too.
 /// Source: arXiv 1910.02054, section 3. The tied word embedding keeps whole weights and gradients
-/// at every stage, for it is used at both ends of the model.
+/// at every stage, for it is used at both ends of the model. Of frozen parameters there are weights
+/// alone.
 template <class T>
 class OptimizerState {
  public:
@@ -71,6 +72,17 @@ class OptimizerState {
   [[nodiscard]] FlatState<T>* experts_of(int unit) {
     const std::optional<std::size_t> number = parameters_.experts_of(unit);
     return number ? &flat_states_[*number] : nullptr;
+  }
+  /// Of a unit's frozen parameters; null: it has none.
+  [[nodiscard]] FlatState<T>* frozen_of(int unit) {
+    const std::optional<std::size_t> number = parameters_.frozen_of(unit);
+    return number ? &flat_states_[*number] : nullptr;
+  }
+  /// What is gathered with a unit at ZeRO-3, behind its own: its experts where these are apart and
+  /// divided, or its frozen parameters; null: nothing.
+  [[nodiscard]] FlatState<T>* gathered_with(int unit) {
+    FlatState<T>* const other = experts_of(unit) != nullptr ? experts_of(unit) : frozen_of(unit);
+    return other != nullptr && other->weights == nullptr ? other : nullptr;
   }
   /// Whether a unit's gradients of a microbatch are made elsewhere and then reduced into the own
   /// part (ZeRO-2 and 3).

@@ -35,6 +35,7 @@ std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) 
         append_spans(*r.layout, kind, r.begin, r.end, data, element, spans);
       };
       add(StateKind::weight, r.own_weights, Number<T>::kElement);
+      if (r.layout->frozen) continue;
       if (kHasMaster<T>) add(StateKind::master, r.master, kWide);
       for (std::size_t k = 0; k < kOptimizerStates; ++k)
         add(OptimizerStep::kStates[k], r.states[k], kWide);
@@ -65,7 +66,8 @@ Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings, c
     : plan_(plan),
       settings_(settings),
       disk_(disk),
-      checkpoint_size_(Bytes{static_cast<double>(checkpoint_bytes(plan.model, format_of<T>()))}),
+      checkpoint_size_(Bytes{
+          static_cast<double>(checkpoint_bytes(plan.model, format_of<T>(), plan.job.adapters))}),
       longest_wait_(longest_wait_of(settings, checkpoint_size_)) {}
 
 template <class T>
@@ -77,6 +79,8 @@ RunIdentity Persistence<T>::identity() const {
                          p.dp, p.microbatch, p.zero);
   if (p.ep > 1) run.plan += fmt::format(", ep {}", p.ep);
   run.plan_hash = content_hash(plan_.program);
+  run.adapters = plan_.job.adapters;
+  if (run.adapters) run.lora_alpha = settings_.lora_alpha;
   run.data = settings_.data.empty() ? "synthetic" : settings_.data;
   return run;
 }
@@ -167,13 +171,17 @@ Result<StartPoint> Persistence<T>::find(const CheckpointGroup& processes, const 
       start_point(settings_, plan_.job.global_batch, found_ ? &found_->contents.progress : nullptr);
   if (fine && processes.leads()) {
     const Result<std::vector<std::string>> notes =
-        check_space(plan_.model, format_of<T>(), settings_, start_, disk_);
+        check_space(plan_, format_of<T>(), settings_, start_, disk_);
     if (!notes)
       fine = notes.error();
     else
       start_.notes.insert(start_.notes.end(), notes->begin(), notes->end());
   }
   if (const Status all = agreed(processes, fine); !all) return all.error();
+  if (plan_.job.adapters && !found_ && !given_) {
+    start_.notes.emplace_back(
+        "the frozen weights under the adapters are random: --init-from DIR reads those of a model");
+  }
   std::vector<std::string> notes;
   if (found_) {
     notes = found_->notes;

@@ -62,7 +62,7 @@ Status read_saved(const CheckpointReader& saved, const FlatParameters& flat, Sta
 template <class T>
 Status Persistence<T>::fill_weights(const FlatParameters& flat, std::int64_t begin,
                                     std::int64_t end, T* out, Communicator& replicas) const {
-  if (!given_) {
+  if (!given_ || (plan_.job.adapters && !flat.frozen)) {
     fill_initial(flat, settings_.seed, begin, end, out);
     return Done{};
   }
@@ -108,6 +108,7 @@ Status Persistence<T>::fill(const std::vector<OptimizerState<T>*>& chunks, Proce
       };
       read(of_weights, StateKind::weight, begin, end, weights.data());
       weights.finish();
+      if (r.layout->frozen) continue;
       const auto read_own = [&](StateKind kind, Wide<T>* block) {
         Filling<Wide<T>, T> filling(processor, block, r.own());
         read(of_own, kind, r.begin, r.end, filling.data());

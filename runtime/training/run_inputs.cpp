@@ -80,6 +80,7 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, const Le
   t.optimizer.eps = settings.epsilon;
   t.optimizer.weight_decay = settings.weight_decay;
   t.optimizer.decoupled = settings.decoupled;
+  t.lora_alpha = settings.lora_alpha;
   t.clip = settings.max_grad_norm;
   t.noise_every = settings.noise_every;
   t.read = [&samples](std::int64_t number, std::int32_t* out) {

@@ -124,11 +124,15 @@ void TrainingDevice<T>::execute(Work& work) {
   RankState& r = state(work.rank);
   const Instruction& i = work.instruction;
   Kernels<T>& on = r.processor.on(i.queue);
+  const Seconds start = steady_now();
   on.begin(i);
   carry_out(r, i, on);
   work.within = on.end(i);
-  if (const Communicator* among = partners(r, i); among != nullptr && among->size() > 1)
-    work.transfer_began = among->transfer_began();
+  if (const Communicator* among = partners(r, i); among != nullptr && among->size() > 1) {
+    // A chunk without layers may exchange nothing: the group's last transfer is then another's.
+    const Seconds began = among->transfer_began();
+    if (began >= start) work.transfer_began = began;
+  }
   work.report_done(i);
 }
 
@@ -221,7 +225,7 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
             static_cast<std::int64_t>(r.batch.size() * sizeof r.batch.front()));
 }
 
-/// ZeRO-3: a unit's weights, then those of its experts, if they are divided too.
+/// ZeRO-3: a unit's weights, then those that go with them.
 template <class T>
 void TrainingDevice<T>::gather(RankState& r, const Instruction& i) {
   OptimizerState<T>& states = *r.chunks[at_index(*i.chunk)].states;
@@ -229,26 +233,21 @@ void TrainingDevice<T>::gather(RankState& r, const Instruction& i) {
   const FlatState<T>& flat = r.flat(*i.chunk, unit);
   T* const to = reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]);
   states.gather(flat, to);
-  const FlatState<T>* const experts = states.experts_of(unit);
-  if (experts != nullptr && experts->weights == nullptr)
-    states.gather(*experts, to + flat.layout->padded);
+  if (const FlatState<T>* const other = states.gathered_with(unit))
+    states.gather(*other, to + flat.layout->padded);
 }
 
 template <class T>
 ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instruction& i, int unit) {
   const auto buffer = [&](BufferKind kind) { return buffer_of(r, i, kind); };
-  const FlatState<T>& flat = r.flat(*i.chunk, unit);
   ChunkArguments<T> args;
-  args.weights = flat.weights;
-  const FlatState<T>* const experts = r.chunks[at_index(*i.chunk)].states->experts_of(unit);
-  if (experts != nullptr) args.experts = experts->weights;
+  const T* gathered = nullptr;
   const Program& program = schedule_.programs[at_index(r.at.pp)];
   for (const std::int32_t number : i.reads) {  // ZeRO-3
-    if (program.buffers[at_index(number)].kind != BufferKind::parameters) continue;
-    args.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
-    if (experts != nullptr && experts->weights == nullptr)
-      args.experts = args.weights + flat.layout->padded;
+    if (program.buffers[at_index(number)].kind == BufferKind::parameters)
+      gathered = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
   }
+  r.set_weights(*i.chunk, unit, gathered, args);
   if (const FlatState<T>* tied = r.tied_flat(*i.chunk)) {
     args.tied = tied->weights;
     args.tied_gradients = tied->gradients;
@@ -287,7 +286,7 @@ void TrainingDevice<T>::gather_updated(RankState& r, const Instruction& i, Kerne
     of_chunk.states->gather_updated(flat_states.back());
     on.set_mark(r.mark_of(*i.chunk, units));
   };
-  const bool tied = r.tied_flat(*i.chunk) != nullptr;
+  const bool tied = r.trained_tied_flat(*i.chunk) != nullptr;
   const bool tied_first = tied && of_chunk.chunk->spec().embedding;
   if (tied_first) gather_tied();
   for (std::size_t unit = 0; unit < units; ++unit) {
@@ -312,7 +311,7 @@ void TrainingDevice<T>::await_updated(RankState& r, int chunk, int unit, Kernels
   };
   const ChunkSpec& spec = of_chunk.chunk->spec();
   const bool uses_tied = (unit == 0 && spec.embedding) || (unit + 1 == spec.units && spec.loss);
-  if (r.tied_flat(chunk) != nullptr && uses_tied) await(at_index(spec.units));
+  if (r.trained_tied_flat(chunk) != nullptr && uses_tied) await(at_index(spec.units));
   await(at_index(unit));
 }
 

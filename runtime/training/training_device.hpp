@@ -28,6 +28,7 @@ struct Training {
   ParallelPlan plan;
   LearningRate rate;
   OptimizerStep optimizer;       ///< rate, scale and step are filled in
+  double lora_alpha = 32;        ///< of job.adapters, which are scaled by it over their rank
   double clip = 1;               ///< largest gradient norm; 0: any
   std::int64_t noise_every = 0;  ///< steps between estimates of the gradient noise; 0: never
   /// Tokens of sample `number`, job.sequence + 1 of them. What it throws ends the run.

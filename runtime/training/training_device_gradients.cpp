@@ -41,7 +41,7 @@ void TrainingDevice<T>::add_small_squares(RankState& r, int chunk, int unit,
   double* const total = &r.sums->small_squares;
   OptimizerState<T>::add_local_squares(on, *r.flat(chunk, unit).layout, gradients, total);
   // With one stage the tied embedding's gradient is complete behind the first unit's backward.
-  if (const FlatState<T>* tied = r.tied_flat(chunk);
+  if (const FlatState<T>* tied = r.trained_tied_flat(chunk);
       tied != nullptr && unit == 0 && training_.plan.pp == 1 && states.zero_groups().zero < 2) {
     OptimizerState<T>::add_local_squares(on, *tied->layout, tied->gradients, total);
   }
@@ -78,7 +78,7 @@ void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& o
       states.reduce(on, flat, flat.gradients, true);
     }
     // The tied embedding goes with the unit whose backward is the last to add to it.
-    FlatState<T>* tied = r.tied_flat(*i.chunk);
+    FlatState<T>* tied = r.trained_tied_flat(*i.chunk);
     const int host = of_chunk.chunk->spec().embedding ? 0 : schedule_.units - 1;
     if (tied != nullptr && unit == host && last) states.reduce(on, *tied, tied->gradients, true);
   }
@@ -87,7 +87,7 @@ void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& o
 template <class T>
 void TrainingDevice<T>::reduce_tied(RankState& r) {
   for (int c = 0; c < training_.plan.vpp; ++c) {
-    if (FlatState<T>* tied = r.tied_flat(c)) {
+    if (FlatState<T>* tied = r.trained_tied_flat(c)) {
       r.tied->all_reduce(tied->own_gradients, tied->own(), Number<Wide<T>>::kElement,
                          Reduction::sum);
     }

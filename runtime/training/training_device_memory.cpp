@@ -54,6 +54,8 @@ ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const C
   }
   spec.shards = zero_groups.shards;
   spec.expert_shards = of_experts.shards;
+  spec.adapters = training.job.adapters;
+  if (spec.adapters) spec.adapter_scale = training.lora_alpha / spec.adapters->rank;
   spec.padded_vocab = rounded_up_to(training.model.vocab, kVocabMultiple * plan.tp);
   return spec;
 }
@@ -160,8 +162,8 @@ void TrainingDevice<T>::allocate_buffers(RankState& r) {
     } else if (kind == BufferKind::parameters) {
       const int unit = schedule_.units_of(i).first;
       std::int64_t gathered = chunk.parameters().flat_params[at_index(unit)].padded;
-      const auto* const experts = r.chunks[at_index(*i.chunk)].states->experts_of(unit);
-      if (experts != nullptr && experts->weights == nullptr) gathered += experts->layout->padded;
+      const auto* const other = r.chunks[at_index(*i.chunk)].states->gathered_with(unit);
+      if (other != nullptr) gathered += other->layout->padded;
       largest = std::max(largest, gathered * static_cast<std::int64_t>(sizeof(T)));
     } else {
       largest = boundary;

@@ -84,8 +84,24 @@ struct TrainingDevice<T>::RankState {
   bool estimates_noise = false;
   StepResult result;
 
+  /// What is trained of a unit, but for its experts where these are apart.
   [[nodiscard]] FlatState<T>& flat(int chunk, int unit) {
     return chunks[at_index(chunk)].states->flat_states()[at_index(unit)];
+  }
+  /// `gathered`: the unit's weights at ZeRO-3, then those that go with them; null: all are here.
+  void set_weights(int chunk, int unit, const T* gathered, ChunkArguments<T>& args) {
+    const FlatState<T>& own = flat(chunk, unit);
+    OptimizerState<T>& states = *chunks[at_index(chunk)].states;
+    const T* const first = gathered != nullptr ? gathered : own.weights;
+    const auto other = [&](const FlatState<T>& flat) {
+      return flat.weights != nullptr ? flat.weights : first + own.layout->padded;
+    };
+    args.weights = first;
+    if (const FlatState<T>* const experts = states.experts_of(unit)) args.experts = other(*experts);
+    if (const FlatState<T>* const frozen = states.frozen_of(unit)) {
+      args.adapters = first;
+      args.weights = other(*frozen);
+    }
   }
   /// Stream::set_mark of the gathered weights of a unit; of one past the last: of the tied
   /// embedding.
@@ -95,6 +111,11 @@ struct TrainingDevice<T>::RankState {
   [[nodiscard]] FlatState<T>* tied_flat(int chunk) {
     auto& flat_states = chunks[at_index(chunk)].states->flat_states();
     return flat_states.back().tied ? &flat_states.back() : nullptr;
+  }
+  /// The same; null where it is frozen.
+  [[nodiscard]] FlatState<T>* trained_tied_flat(int chunk) {
+    FlatState<T>* const tied = tied_flat(chunk);
+    return tied != nullptr && !tied->layout->frozen ? tied : nullptr;
   }
 };
 

@@ -61,6 +61,8 @@ TEST_CASE("misspelt names get the nearest known one") {
          {"--model 7b --lora 16:q_proj", {"--lora", "q_proj, k_proj, v_proj are linear_qkv"}},
          {"--model 7b --lora 16 --framework nanotron",
           {"--lora", "nanotron has no training of adapters", "--framework megatron-core"}},
+         {"--model qwen3-30b-a3b --lora 16 --framework echelon",
+          {"--lora", "no adapters in models with experts", "--framework megatron-core"}},
          {"--model deepseek-v3 --lora 16", {"--lora", "adapters on latent attention (MLA)"}},
          {"--model qwen3-30b-a3b --lora 16:linear_fc1",
           {"--lora", "adapters on experts", "targets linear_qkv,linear_proj"}},

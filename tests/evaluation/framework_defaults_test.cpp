@@ -36,10 +36,15 @@ TEST_CASE("an unknown software gets the defaults of the one it resembles") {
 
 TEST_CASE(
     "a run of adapters is priced whatever the framework that stands for its software trains") {
-  MeasuredRun run = run_in_table("llmq-0041");
+  MeasuredRun run = run_in_table("nanotron-0469");
   CHECK(software_of(run).framework->trains_adapters.empty());
   run.task = "lora 16:linear_qkv,linear_proj";
   CHECK(mapped(run).job.adapters.has_value());
+  // Our runtime stands for this one, whose adapters are not split as ours are.
+  run = run_in_table("llmq-0041");
+  run.task = "lora 16:linear_qkv,linear_proj";
+  CHECK(mapped(run).job.adapters.has_value());
+  CHECK_FALSE(mapped(run).framework.replicates_adapters);
 }
 
 TEST_CASE("all rows of an unknown software have one stand-in") {

@@ -24,6 +24,11 @@ TEST_CASE("adapters that no framework trains, or that have no price, are refused
   CHECK(reason("llama2-7b", "nanotron", "8:linear_qkv") ==
         "nanotron has no training of adapters (LoRA): it trains all parameters");
   CHECK(reason("llama2-7b", "hai-llm", "8:linear_qkv").starts_with("hai-llm has no"));
+  CHECK(reason("llama2-7b", "echelon", "8:linear_qkv,linear_fc1") == "none");
+  for (const char* model : {"qwen3-30b-a3b", "deepseek-v3"}) {
+    CHECK(reason(model, "echelon", "8:linear_qkv") ==
+          "echelon has no adapters in models with experts or latent attention (MLA)");
+  }
   CHECK(reason("qwen3-30b-a3b", "megatron-core", "8:linear_fc1") ==
         "adapters on experts (linear_fc1, linear_fc2)");
   CHECK(reason("deepseek-v3", "megatron-core", "8:linear_proj") ==

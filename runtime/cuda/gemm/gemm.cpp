@@ -73,8 +73,22 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
     forward.addend = residual;
     all.push_back(forward);
     all.push_back(input_product(rows, in, out));
-    all.push_back(weight_product(rows, in, out));
+    if (!spec.adapters) all.push_back(weight_product(rows, in, out));
   };
+  const auto added = [&](Product product) {
+    product.addend = true;
+    all.push_back(product);
+  };
+  for (const AdapterTarget target : kAdapterTargets) {
+    if (spec.layers == 0 || !spec.adapters || !spec.adapters->targets.contains(target)) continue;
+    const auto [in, out] = widths_of(s, target);
+    all.push_back(forward_product(s.rows, in, s.rank));
+    added(forward_product(s.rows, s.rank, out));
+    all.push_back(input_product(s.rows, s.rank, out));
+    added(input_product(s.rows, in, s.rank));
+    all.push_back(weight_product(s.rows, s.rank, out));
+    all.push_back(weight_product(s.rows, in, s.rank));
+  }
   if (spec.layers > 0) {
     if (model.latent()) {
       const LatentShape m = latent_shape_of(spec);

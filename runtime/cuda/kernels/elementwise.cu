@@ -134,6 +134,17 @@ __global__ void add_packs(T* x, const T* y, std::int64_t count) {
   store<n, vectorized>(x + i, a, count - i);
 }
 
+template <class T, bool vectorized>
+__global__ void scale_packs(T* x, float factor, std::int64_t count) {
+  constexpr int n = kPack<T>;
+  const std::int64_t i = thread_of_grid() * n;
+  if (i >= count) return;
+  Pack<n> v = load<n, vectorized>(x + i, count - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) v.at[j] *= factor;
+  store<n, vectorized>(x + i, v, count - i);
+}
+
 template <class To, class From, bool vectorized>
 __global__ void cast_packs(const From* from, To* to, std::int64_t count) {
   constexpr int n = 8;
@@ -211,6 +222,16 @@ void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* 
 }
 
 template <class T>
+void scale(Stream stream, T* x, double factor, std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  const dim3 blocks = blocks_for(count, kPack<D>);
+  with_flag(aligned(x), [&](auto vectorized) {
+    launch<scale_packs<D, vectorized.value>>(stream, blocks, kThreads, 0, on_device(x),
+                                             static_cast<float>(factor), count);
+  });
+}
+
+template <class T>
 void add(Stream stream, T* x, const T* y, std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
@@ -238,6 +259,7 @@ void cast(Stream stream, const From* from, To* to, std::int64_t count) {
   template void gated_forward<T>(Stream, Activation, const T*, T*, std::int64_t, std::int64_t); \
   template void gated_backward<T>(Stream, Activation, const T*, const T*, T*, T*, std::int64_t, \
                                   std::int64_t);                                                \
+  template void scale<T>(Stream, T*, double, std::int64_t);                                     \
   template void add<T>(Stream, T*, const T*, std::int64_t);
 ECHELON_ELEMENTWISE(float)
 ECHELON_ELEMENTWISE(Bfloat16)

@@ -177,7 +177,8 @@ void normalize_heads_backward(Stream stream, const AttentionShape& a, const Head
         static_cast<int>(rows), a.qkv_stride, a.heads, a.kv_heads, a.head_dim,
         static_cast<float>(norms.eps));
   });
-  launch_add_parts(stream, workspace, parts, a.head_dim, dq_weight, dk_weight);
+  if (dq_weight != nullptr)
+    launch_add_parts(stream, workspace, parts, a.head_dim, dq_weight, dk_weight);
 }
 
 #define ECHELON_HEAD_NORMS(T)                                                                    \

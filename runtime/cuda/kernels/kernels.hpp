@@ -45,7 +45,7 @@ void rms_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, con
                       float* rstd, std::int64_t rows, std::int64_t width, double eps);
 [[nodiscard]] std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
 /// x: the norm's input. `gradient`, if given, is added to dx, and may be the same memory: the
-/// residual gradient around the norm. dx may also be dy.
+/// residual gradient around the norm. dx may also be dy. Without dweight the norm is frozen.
 template <class T>
 void layer_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* mean,
                          const float* rstd, const T* gradient, T* dx, float* dweight, float* dbias,
@@ -61,7 +61,7 @@ template <class T>
 void normalize_heads(Stream stream, const AttentionShape& a, const HeadNorms<T>& norms, const T* x,
                      T* y);
 [[nodiscard]] std::int64_t head_norms_workspace(const AttentionShape& a);
-/// `gradient` of the result becomes that of x.
+/// `gradient` of the result becomes that of x. Without dq_weight the norms are frozen.
 template <class T>
 void normalize_heads_backward(Stream stream, const AttentionShape& a, const HeadNorms<T>& norms,
                               const T* x, T* gradient, float* dq_weight, float* dk_weight,
@@ -81,6 +81,8 @@ void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_
 template <class T>
 void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx, T* y,
                     std::int64_t rows, std::int64_t width);
+template <class T>
+void scale(Stream stream, T* x, double factor, std::int64_t count);
 template <class T>
 void add(Stream stream, T* x, const T* y, std::int64_t count);
 template <class To, class From>

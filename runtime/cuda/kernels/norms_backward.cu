@@ -277,7 +277,7 @@ void norm_backward(Stream stream, const T* dy, const T* x, const T* weight, cons
           run(Kernel<norm_wide_rows_back<D, centred, kVectorized, false>>{}, threads, kOfWarps);
         }
       });
-  launch_add_parts(stream, workspace, parts, width, dweight, dbias);
+  if (dweight != nullptr) launch_add_parts(stream, workspace, parts, width, dweight, dbias);
 }
 
 }  // namespace

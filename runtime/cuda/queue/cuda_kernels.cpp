@@ -64,6 +64,10 @@ void CudaKernels::multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T*
   product(input_product(dy.rows, in, dy.width), {weight, dy.data, dx, nullptr, nullptr});
 }
 
+void CudaKernels::add_input_gradient(Rows<T> dy, const T* weight, std::int64_t in, T* dx) {
+  product(input_product(dy.rows, in, dy.width), {weight, dy.data, dx, nullptr, dx});
+}
+
 void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
   product(weight_product(x.rows, x.width, dy.width), {x.data, dy.data, dweight, nullptr, dweight});
 }
@@ -138,6 +142,10 @@ void CudaKernels::bias_gradient(Rows<T> dy, float* dbias) {
                                dy.width);
       },
       dy, dbias);
+}
+
+void CudaKernels::scale(T* x, double factor, std::int64_t count) {
+  enqueue([&](cudaStream_t on) { cuda::scale<T>(on, x, factor, count); }, x, factor, count);
 }
 
 void CudaKernels::add(T* x, const T* y, std::int64_t count) {

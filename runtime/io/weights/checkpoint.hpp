@@ -43,6 +43,8 @@ struct RunIdentity {
   std::string plan;       ///< in words, for messages: "tp 2, pp 2, dp 4, ZeRO 1"
   std::string plan_hash;  ///< of the plan file
   std::string data;       ///< what is read: path or "synthetic"
+  std::optional<Adapters> adapters = {};  ///< which alone have optimizer states; none: all have
+  double lora_alpha = 0;                  ///< α of adapters, of which they mean nothing without it
 };
 
 /// Learning-rate schedule of the run, with lengths in samples, so that a run with another global
@@ -87,7 +89,8 @@ struct CheckpointContents {
                                       const CheckpointGroup& group, const KeepPolicy& keep,
                                       const Disk& disk = Disk());
 /// Bytes of the files of one checkpoint.
-[[nodiscard]] std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format);
+[[nodiscard]] std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format,
+                                            const std::optional<Adapters>& adapters = {});
 
 struct FoundCheckpoint {
   std::string path;

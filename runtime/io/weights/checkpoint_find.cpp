@@ -91,6 +91,11 @@ std::string in_words(const StateFormat& format) {
   return text + fmt::format(" and {} moments", name_of(tensor_type(format.moment)));
 }
 
+std::string adapters_in_words(const RunIdentity& run) {
+  if (!run.adapters) return "all parameters trained";
+  return fmt::format("adapters {} with alpha {:g}", run.adapters->text(), run.lora_alpha);
+}
+
 /// The meaning of the state depends on these.
 Status check_same_run(const std::string& path, const CheckpointContents& found,
                       const RunIdentity& run, const StateFormat& format) {
@@ -99,6 +104,12 @@ Status check_same_run(const std::string& path, const CheckpointContents& found,
     return input_error(path, "a checkpoint of another model: " + difference,
                        fmt::format("a checkpoint of {}", run.model.name),
                        "choose another directory, or the plan it was written by");
+  }
+  const std::string adapters = adapters_in_words(found.run);
+  if (adapters != adapters_in_words(run)) {
+    return input_error(
+        path, "a checkpoint with " + adapters, adapters_in_words(run),
+        "choose another directory, or the --lora and --lora-alpha it was written with");
   }
   if (found.format == format) return Done{};
   return input_error(path, "a checkpoint in another precision: " + in_words(found.format),

@@ -17,8 +17,9 @@ std::optional<Element> element_of(const StateFormat& format, StateKind kind) {
   }
 }
 
-std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& format) {
-  const std::vector<Parameter> parameters = whole_parameters(model);
+std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& format,
+                                   const std::optional<Adapters>& adapters) {
+  const RunParameters parameters = run_parameters(model, adapters);
   std::vector<StateFile> files;
   for (const auto& [kind, name, file_name] : kStateKinds) {
     const std::optional<Element> element = element_of(format, kind);
@@ -28,18 +29,22 @@ std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& fo
     file.element = *element;
     file.name = file_name;
     file.header.metadata["format"] = "pt";
-    for (const Parameter& parameter : parameters) {
-      file.header.tensors.push_back({parameter.name, tensor_type(*element), shape_of(parameter)});
-    }
+    const auto add = [&](const std::vector<Parameter>& all) {
+      for (const Parameter& parameter : all)
+        file.header.tensors.push_back({parameter.name, tensor_type(*element), shape_of(parameter)});
+    };
+    add(parameters.trained);
+    if (kind == StateKind::weight) add(parameters.frozen);
     file.head = place_safetensors(file.header);
     files.push_back(std::move(file));
   }
   return files;
 }
 
-std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format) {
+std::int64_t checkpoint_bytes(const ModelSpec& model, const StateFormat& format,
+                              const std::optional<Adapters>& adapters) {
   std::int64_t bytes = 0;
-  for (const StateFile& file : state_files(model, format)) bytes += file.bytes();
+  for (const StateFile& file : state_files(model, format, adapters)) bytes += file.bytes();
   return bytes;
 }
 

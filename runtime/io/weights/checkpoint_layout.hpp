@@ -21,7 +21,8 @@ struct StateFile {
   }
 };
 /// The layout of the model's tensors in this format: the same for every member.
-[[nodiscard]] std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& format);
+[[nodiscard]] std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& format,
+                                                 const std::optional<Adapters>& adapters = {});
 
 /// "DIRECTORY/step_N".
 [[nodiscard]] std::string checkpoint_path(const std::string& directory, std::int64_t step);

@@ -33,7 +33,7 @@ CheckpointWriter::CheckpointWriter(const std::string& directory, const Checkpoin
       group_(group),
       keep_(keep),
       disk_(disk),
-      files_(state_files(contents.run.model, contents.format)),
+      files_(state_files(contents.run.model, contents.format, contents.run.adapters)),
       target_(checkpoint_path(directory, contents.progress.step)),
       aside_(target_ + ".tmp") {}
 
@@ -82,8 +82,8 @@ Status CheckpointWriter::lay_out() {
   }
   const Status swept = sweep();
   if (!swept) return swept;
-  const Status fits =
-      disk_.check_free(directory_, checkpoint_bytes(contents_.run.model, contents_.format));
+  const Status fits = disk_.check_free(
+      directory_, checkpoint_bytes(contents_.run.model, contents_.format, contents_.run.adapters));
   if (!fits) return fits;
   const Status made = disk_.make_directory(aside_);
   if (!made) return made;

@@ -1,4 +1,4 @@
-// Weights in HuggingFace's directories: config.json and model.safetensors.
+// Weights in HuggingFace's directories: config.json and model.safetensors; adapters in PEFT's.
 //
 // Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
 // and Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek-V2 and -V3
@@ -77,7 +77,18 @@ using ReadWhole = std::function<Status(const Parameter& whole, void* out)>;
 [[nodiscard]] Status export_huggingface(const std::string& directory, const ModelSpec& model,
                                         Element element, const ReadWhole& read,
                                         const Disk& disk = Disk());
-/// The same from a checkpoint's weights.
+/// adapter_config.json of PEFT.
+struct PeftConfig {
+  int rank = 0;
+  double alpha = 0;
+  std::vector<std::string> modules;  ///< names of those with an adapter: "q_proj"
+  bool conv1d = false;               ///< they keep [in, out]
+};
+[[nodiscard]] std::string peft_config(const PeftConfig& config);
+/// Writes adapter_config.json and adapter_model.safetensors of the run's adapters.
+[[nodiscard]] Status export_peft(const std::string& directory, const RunIdentity& run,
+                                 Element element, const ReadWhole& read, const Disk& disk = Disk());
+/// The same from a checkpoint's weights: of a run of adapters these alone.
 [[nodiscard]] Status export_checkpoint(const std::string& checkpoint, const std::string& directory,
                                        const Disk& disk = Disk());
 

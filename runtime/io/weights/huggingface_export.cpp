@@ -1,6 +1,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,65 @@ std::map<std::string, ExportedTensor> exported_tensors(const ModelSpec& model,
     ForeignPlace place = foreign_place(names, parameter);
     const std::string name = (place.inside ? prefix : "") + place.name;
     all[name].parts.emplace_back(parameter, std::move(place));
+  }
+  return all;
+}
+
+/// The parameter of the model that an adapter's A or B is named after.
+Parameter adapted(const Parameter& adapter, std::size_t lora, const ModelSpec& model) {
+  const std::string name = adapter.name.substr(0, lora) + ".weight";
+  for (const Parameter& parameter : whole_parameters(model)) {
+    if (parameter.name == name) return parameter;
+  }
+  EXPECTS(false, "an adapter of a matrix of the model: " + adapter.name);
+  return {};
+}
+
+/// PEFT's tensors: an A and a B for each of the family's modules. Modules that share one of our
+/// adapters (queries, keys and values; gate and up) share its A, of which each has a copy, and have
+/// their rows of its B. Source: PEFT 5d602fdb, src/peft/utils/save_and_load.py,
+/// get_peft_model_state_dict (names without the adapter's own); Megatron-Bridge 067f987d,
+/// src/megatron/bridge/models/conversion/peft_bridge.py, which splits fused adapters alike.
+std::map<std::string, ExportedTensor> exported_adapters(const ModelSpec& model,
+                                                        const Adapters& adapters,
+                                                        HuggingFaceNames names,
+                                                        std::set<std::string>& modules) {
+  std::map<std::string, ExportedTensor> all;
+  const std::vector<Parameter> trained = run_parameters(model, adapters).trained;
+  const auto find = [&](const std::string& name) {
+    for (const Parameter& parameter : trained) {
+      if (parameter.name == name) return parameter;
+    }
+    EXPECTS(false, "an adapter has both matrices: " + name);
+    return Parameter{};
+  };
+  const std::string prefix = names == HuggingFaceNames::gpt2 ? "transformer." : "model.";
+  for (const Parameter& b : trained) {
+    const std::size_t lora = b.name.find(".lora_B.");
+    if (lora == std::string::npos) continue;
+    const std::string ours = b.name.substr(0, lora);
+    const std::string layer = ours.substr(0, ours.find('.', ours.find('.') + 1) + 1);
+    const std::string matrix = ours.substr(layer.size());
+    const bool of_heads =
+        matrix == "attention.q" || matrix == "attention.k" || matrix == "attention.v";
+    const bool of_fc1 = matrix == "mlp.gate" || matrix == "mlp.up";
+    const Parameter a = find((of_heads ? layer + "attention.qkv"
+                              : of_fc1 ? layer + "mlp.fc1"
+                                       : ours) +
+                             ".lora_A.weight");
+    const ForeignPlace of = foreign_place(names, adapted(b, lora, model));
+    const std::string module = of.name.substr(0, of.name.rfind('.'));
+    std::size_t end = module.rfind('.');
+    if (of.transposed) end = module.rfind('.', end - 1);  // attn.c_proj, as there is mlp.c_proj
+    modules.insert(module.substr(end + 1));
+    const std::string at = "base_model.model." + prefix + module;
+    ExportedTensor& of_a = all[at + ".lora_A.weight"];
+    ForeignPlace place;
+    place.shape = shape_of(a);
+    if (of_a.parts.empty()) of_a.parts.emplace_back(a, place);
+    place.shape = {of.transposed ? of.shape[1] : of.shape[0], b.columns};
+    place.first = of.first;
+    all[at + ".lora_B.weight"].parts.emplace_back(b, std::move(place));
   }
   return all;
 }
@@ -74,17 +134,14 @@ Status write_tensors(const Disk& disk, const std::string& path,
   return disk.sync(*file);
 }
 
-}  // namespace
-
-Status export_huggingface(const std::string& directory, const ModelSpec& model, Element element,
-                          const ReadWhole& read, const Disk& disk) {
-  HuggingFaceNames names{};
-  const Result<std::string> config = huggingface_config(model, element, names);
-  if (!config) return config.error();
+/// A folder's tensors, then its configuration, a file's name and text.
+Status write_folder(const std::string& directory,
+                    const std::map<std::string, ExportedTensor>& tensors, const char* file,
+                    const std::pair<std::string, std::string>& config, Element element,
+                    const ReadWhole& read, const Disk& disk) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) return environment_error(directory, "cannot be made: " + reason_of(error.value()));
-  const std::map<std::string, ExportedTensor> tensors = exported_tensors(model, names);
   SafetensorsHeader header;
   header.metadata["format"] = "pt";  // transformers refuses files without it
   for (const auto& [name, tensor] : tensors) {
@@ -93,7 +150,7 @@ Status export_huggingface(const std::string& directory, const ModelSpec& model, 
   const std::string head = place_safetensors(header);
   const Status fits = disk.check_free(directory, header.data + header.tensors.back().end);
   if (!fits) return fits;
-  const std::string target = (fs::path(directory) / "model.safetensors").string();
+  const std::string target = (fs::path(directory) / file).string();
   const std::string aside = target + ".tmp";
   Status done = disk.remove_all(aside);
   if (done) done = write_tensors(disk, aside, tensors, header, head, element, read);
@@ -101,7 +158,34 @@ Status export_huggingface(const std::string& directory, const ModelSpec& model, 
   (void)disk.remove_all(aside);  // the unfinished file, or the previous one
   if (done) done = disk.sync_directory(directory);
   if (!done) return done;
-  return write_file((fs::path(directory) / "config.json").string(), *config);
+  return write_file((fs::path(directory) / config.first).string(), config.second);
+}
+
+}  // namespace
+
+Status export_huggingface(const std::string& directory, const ModelSpec& model, Element element,
+                          const ReadWhole& read, const Disk& disk) {
+  HuggingFaceNames names{};
+  const Result<std::string> config = huggingface_config(model, element, names);
+  if (!config) return config.error();
+  return write_folder(directory, exported_tensors(model, names), "model.safetensors",
+                      {"config.json", *config}, element, read, disk);
+}
+
+Status export_peft(const std::string& directory, const RunIdentity& run, Element element,
+                   const ReadWhole& read, const Disk& disk) {
+  HuggingFaceNames names{};
+  const Result<std::string> config = huggingface_config(run.model, element, names);
+  if (!config) return config.error();
+  std::set<std::string> modules;
+  const auto tensors = exported_adapters(run.model, *run.adapters, names, modules);
+  const bool transposed = names == HuggingFaceNames::gpt2;
+  return write_folder(
+      directory, tensors, "adapter_model.safetensors",
+      {"adapter_config.json",
+       peft_config(
+           {run.adapters->rank, run.lora_alpha, {modules.begin(), modules.end()}, transposed})},
+      element, read, disk);
 }
 
 Status export_checkpoint(const std::string& checkpoint, const std::string& directory,
@@ -115,7 +199,9 @@ Status export_checkpoint(const std::string& checkpoint, const std::string& direc
     const StateSpan span{&whole, StateKind::weight, 0, whole.count(), out};
     return reader->read(std::span(&span, 1));
   };
-  return export_huggingface(directory, run.model, contents->format.weight, read, disk);
+  const Element element = contents->format.weight;
+  if (run.adapters) return export_peft(directory, run, element, read, disk);
+  return export_huggingface(directory, run.model, element, read, disk);
 }
 
 }  // namespace echelon

@@ -15,11 +15,13 @@
 namespace echelon {
 namespace {
 
-constexpr std::int64_t kManifestVersion = 3;
+constexpr std::int64_t kManifestVersion = 4;
 /// Models had no constants: two of them were stored separately.
 constexpr std::int64_t kWithoutConstants = 1;
 /// Runs resumed by the number of steps alone.
 constexpr std::int64_t kWithoutRate = 2;
+/// Runs trained all parameters. Runs that do are still written so, for earlier programs.
+constexpr std::int64_t kWithoutAdapters = 3;
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 Json element_json(std::optional<Element> element) {
@@ -123,6 +125,13 @@ void read_run(JsonReader& reader, std::int64_t version, CheckpointContents& cont
   run.plan = reader.string("plan");
   run.plan_hash = reader.string("plan_hash");
   run.data = reader.string("data");
+  if (version > kWithoutAdapters) {
+    const Result<Adapters> adapters =
+        parse_adapters(reader.string("lora"), reader.where() + " at /lora", {});
+    if (adapters) run.adapters = *adapters;
+    if (!adapters) reader.fail("lora", adapters.error().found, adapters.error().expected);
+    run.lora_alpha = reader.number("lora_alpha", 0);
+  }
   contents.format.weight = read_element(reader, "weight");
   if (reader.has("master")) contents.format.master = read_element(reader, "master");
   contents.format.moment = read_element(reader, "moment");
@@ -170,7 +179,7 @@ void read_progress(JsonReader& reader, std::int64_t version, Progress& progress)
 std::string manifest_to_json(const CheckpointManifest& manifest) {
   const auto& [run, format, progress] = manifest.contents;
   Json document{{"format", "echelon-checkpoint"},
-                {"version", kManifestVersion},
+                {"version", run.adapters ? kManifestVersion : kWithoutAdapters},
                 {"step", progress.step},
                 {"samples", progress.samples},
                 {"tokens", progress.tokens},
@@ -190,6 +199,10 @@ std::string manifest_to_json(const CheckpointManifest& manifest) {
   for (const CheckpointFile& file : manifest.files) {
     document["files"].push_back(
         Json{{"name", file.name}, {"bytes", file.bytes}, {"pieces", file.pieces}});
+  }
+  if (run.adapters) {
+    document["lora"] = run.adapters->text();
+    document["lora_alpha"] = run.lora_alpha;
   }
   document["hash"] = content_hash(document.dump());
   return document.dump(1) + "\n";

@@ -5,14 +5,20 @@
 namespace echelon {
 
 std::vector<Parameter> whole_parameters(const ModelSpec& model) {
+  return run_parameters(model, {}).trained;
+}
+
+RunParameters run_parameters(const ModelSpec& model, const std::optional<Adapters>& adapters) {
   ChunkSpec spec;
   spec.model = model;
+  spec.adapters = adapters;
   spec.layers = model.layers;
   spec.embedding = spec.loss = true;
   spec.padded_vocab = model.vocab;
-  std::vector<Parameter> all;
+  RunParameters all;
   for (FlatParameters& flat : parameters_of(spec).flat_params) {
-    for (Parameter& parameter : flat.parameters) all.push_back(std::move(parameter));
+    std::vector<Parameter>& to = flat.frozen ? all.frozen : all.trained;
+    for (Parameter& parameter : flat.parameters) to.push_back(std::move(parameter));
   }
   return all;
 }

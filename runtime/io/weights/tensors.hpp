@@ -12,6 +12,12 @@ namespace echelon {
 
 /// Every parameter of the model once, as blocks of the whole tensor.
 [[nodiscard]] std::vector<Parameter> whole_parameters(const ModelSpec& model);
+/// The same of a run: those with optimizer states, and those that are frozen.
+struct RunParameters {
+  std::vector<Parameter> trained, frozen;
+};
+[[nodiscard]] RunParameters run_parameters(const ModelSpec& model,
+                                           const std::optional<Adapters>& adapters);
 /// As in files: [rows, columns], and [rows] for a vector.
 [[nodiscard]] std::vector<std::int64_t> shape_of(const Parameter& parameter);
 

@@ -45,6 +45,7 @@ TEST_CASE("processes compute the bits that threads compute") {
                                                           {2, "--pp 2 --tp 1"},
                                                           {4, "--tp 2 --pp 2"},
                                                           {4, "--dp 4 --tp 1 --zero 3"},
+                                                          {4, "--tp 2 --dp 2 --zero 3 --lora 8"},
                                                           {4, "--cp 2 --tp 2 --sequence-parallel"}};
   for (const auto& [ranks, degrees] : plans) {
     INFO(degrees);

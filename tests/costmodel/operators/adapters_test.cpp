@@ -1,6 +1,8 @@
 // What frozen weights and adapters change of a plan's time, memory and traffic.
 #include "core/plan/adapters.hpp"
 
+#include <algorithm>
+
 #include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -103,6 +105,33 @@ TEST_CASE("an adapter's two products have its parameters and keep what they read
   const double kept = sum_of(layer_of(job_with(nullptr)), &Operator::saved) -
                       2 * kTokens * (8192 + 28672) + 2 * kTokens * 16;
   CHECK(sum_of(list, &Operator::saved) == Approx(kept));
+}
+
+TEST_CASE("our runtime splits an adapter as its matrix and exchanges nothing more") {
+  const ModelSpec model = load_model("llama2-70b").value();
+  const Framework own = find_framework("echelon").value();
+  const LayerSharding sharding{.tp = 4, .microbatch = 1, .sequence_parallel = true};
+  const OperatorList full = layer_operators(model, job_with(nullptr), own, sharding);
+  const OperatorList all = layer_operators(
+      model, job_with("16:linear_qkv,linear_proj,linear_fc1,linear_fc2"), own, sharding);
+  const double columns = 8192 + 10240 / 4.0 + 8192 + 57344 / 4.0;
+  const double rows = 8192 / 4.0 + 8192 + 28672 / 4.0 + 8192;
+  CHECK(adapter_parameters_per_rank(all) == Approx(16 * (columns + rows)));
+  const auto collectives = [](const OperatorList& list) {
+    return std::ranges::count_if(
+        list.view(), [](const Operator& op) { return op.kind == OperatorKind::collective; });
+  };
+  CHECK(collectives(all) == collectives(full));
+  // The inputs of matrices without an adapter are gathered for no gradient.
+  const OperatorList one = layer_operators(model, job_with("16:linear_proj"), own, sharding);
+  CHECK(collectives(one) == collectives(full) - 2);
+  // Per adapter the narrow result is kept besides what full training keeps.
+  CHECK(sum_of(all, &Operator::saved) ==
+        Approx(sum_of(full, &Operator::saved) + 4 * 2 * kTokens * 16));
+  for (const Operator& op : all.view()) {
+    if (op.name == "qkv" || op.name == "mlp_down") CHECK_FALSE(op.weight_gradient);
+    if (op.name == "adapter_in") CHECK(op.weight_gradient);
+  }
 }
 
 TEST_CASE("tensor-parallel ranks share an adapter and exchange its narrow results") {

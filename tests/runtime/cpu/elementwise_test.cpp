@@ -184,6 +184,10 @@ void check_add_and_cast() {
     const auto before = x;
     cpu::add(x.data(), y.data(), count);
     CHECK(distance(x, expected) < kClose<T>);
+    for (double& value : expected = as<double>(y)) value *= 0.3125;
+    auto scaled = y;
+    cpu::scale(scaled.data(), 0.3125, count);
+    CHECK(distance(scaled, expected) < kClose<T>);
     std::vector<Bfloat16> low(before.size());
     std::vector<double> high(before.size());
     cpu::cast(before.data(), low.data(), count);

@@ -10,9 +10,12 @@
 namespace echelon {
 namespace {
 
-void check_against_golden(const ModelSpec& model, const std::string& file) {
+void check_against_golden(const ModelSpec& model, const std::string& file,
+                          const std::optional<Adapters>& adapters = {}) {
   ChunkRun run;
   run.model = model;
+  run.adapters = adapters;
+  run.adapter_scale = 2.5;
   const ChunkOutcome outcome = run_chunks<double>(run);
   std::ifstream in(std::string(ECHELON_SOURCE_DIR) + "/tests/runtime/model/golden/" + file);
   REQUIRE(in);
@@ -66,6 +69,17 @@ TEST_CASE("loss and gradients of models with latent attention equal those of ano
   check_against_golden(test_latent(), "latent.csv");
   check_against_golden(test_latent_direct(), "latent_direct.csv");
   check_against_golden(test_deepseek_v3(), "deepseek_v3.csv");
+}
+
+TEST_CASE("loss and gradients of adapters equal those of another program") {
+  using enum AdapterTarget;
+  check_against_golden(test_gpt(), "gpt_adapters.csv",
+                       Adapters{3, {linear_qkv, linear_proj, linear_fc1, linear_fc2}});
+  check_against_golden(test_llama(), "llama_adapters.csv",
+                       Adapters{5, {linear_qkv, linear_proj, linear_fc1, linear_fc2}});
+  ModelSpec model = test_llama();
+  model.qk_norm = model.qkv_bias = true;
+  check_against_golden(model, "llama_some_adapters.csv", Adapters{2, {linear_qkv, linear_fc2}});
 }
 
 ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {

@@ -48,6 +48,8 @@ struct ChunkRun {
     int rank = -1;  ///< of this tensor-parallel rank alone; -1: of all
   };
   std::optional<Nudge> nudge = {};
+  std::optional<Adapters> adapters = {};
+  double adapter_scale = 1;
 };
 
 /// Tensors of the whole model, assembled from all ranks.
@@ -111,6 +113,8 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
     spec.recompute.push_back(
         run.recompute[static_cast<std::size_t>(spec.first_layer + l) % run.recompute.size()]);
   }
+  spec.adapters = run.adapters;
+  spec.adapter_scale = run.adapter_scale;
   spec.padded_vocab = ((run.model.vocab + run.tp - 1) / run.tp + run.padding) * run.tp;
   return spec;
 }
@@ -208,7 +212,7 @@ class ChunkOnRank {
   }
   /// First and last chunk add up the gradients of their copies of the word embedding.
   void tie(ChunkOnRank& last) {
-    if (!chunk_.parameters().tied || this == &last) return;
+    if (!chunk_.parameters().tied || run_.adapters || this == &last) return;
     for (std::size_t i = 0; i < gradients_.back().size(); ++i) {
       gradients_.back()[i] += last.gradients_.back()[i];
       last.gradients_.back()[i] = gradients_.back()[i];
@@ -217,6 +221,7 @@ class ChunkOnRank {
   /// Counted blocks to `out`; if `compare`, all blocks must equal its content.
   void collect(ChunkOutcome& out, bool compare) const {
     for (std::size_t r = 0; r < gradients_.size(); ++r) {
+      if (chunk_.parameters().flat_params[r].frozen) continue;
       for (const Parameter& p : chunk_.parameters().flat_params[r].parameters) {
         std::vector<double>& whole = out.gradients[p.name];
         whole.resize(static_cast<std::size_t>(p.rows * p.columns));
@@ -273,6 +278,10 @@ class ChunkOnRank {
     const auto at = static_cast<std::size_t>(m);
     ChunkArguments<T> p;
     p.weights = weights_[std::size_t(unit)].data();
+    if (const auto frozen = chunk_.parameters().frozen_of(unit)) {
+      p.adapters = p.weights;
+      p.weights = weights_[*frozen].data();
+    }
     p.gradients = gradients_[std::size_t(unit)].data();
     if (chunk_.parameters().tied) {
       p.tied = weights_.back().data();

@@ -2,6 +2,7 @@
 // Over 400 lines because the lists of plans and the comparisons belong together.
 #include <cmath>
 
+#include "runtime/io/weights/tensors.hpp"
 #include "tests/runtime/training/trained.hpp"
 #include "tests/support/numbers.hpp"
 
@@ -237,6 +238,52 @@ void check_plan(const ModelSpec& model, const Variant& variant, double clip) {
   check_close(found.weights, expected.weights, 1, 100 * kBound);
 }
 
+/// Uneven weights, so that B is not zero: A has a gradient from the first step on.
+double uneven_weight(const Parameter& p, std::int64_t index) {
+  Numbers numbers(hash_of_name(p.name) + static_cast<std::uint64_t>(index));
+  return (p.fill == Parameter::Fill::ones ? 1 : 0) + 0.05 * numbers.between(-1, 1);
+}
+
+TrainedCase adapted(TrainedCase c, const Adapters& adapters) {
+  c.adapters = adapters;
+  c.lora_alpha = 2.5 * adapters.rank;
+  c.initial = uneven_weight;
+  c.clip = 0.5;
+  return c;
+}
+
+/// Against the serial run of the same adapters. Frozen weights stay as they were, bit for bit.
+void check_adapters(const ModelSpec& model, const Adapters& adapters) {
+  TrainedCase one;
+  one.model = model;
+  one.plan = plan_for(model, 1, 1, 1);
+  const Trained expected = train<double>(adapted(one, adapters));
+  REQUIRE(expected.steps.back().loss < expected.steps.front().loss);
+  for (const auto& [name, values] : expected.weights)
+    CHECK(name.find(".lora_") != std::string::npos);
+  for (const Parameter& p : run_parameters(model, adapters).frozen) {
+    INFO(p.name);
+    const std::vector<double>& values = expected.frozen.at(p.name);
+    bool same = values.size() == static_cast<std::size_t>(p.count());
+    for (std::size_t i = 0; same && i < values.size(); ++i)
+      same = values[i] == uneven_weight(p, static_cast<std::int64_t>(i));
+    CHECK(same);
+  }
+  for (const Variant& v : variants_of(model)) {
+    const TrainedCase c = adapted(case_of(model, v), adapters);
+    if (c.plan.schedule == ScheduleKind::zero_bubble_h1) continue;  // refused: executable.cpp
+    INFO(model.name << ", " << v.name << ", adapters " << adapters.text());
+    const Trained found = train<double>(c);
+    for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+      CHECK(found.steps[s].loss == Approx(expected.steps[s].loss).epsilon(1e-10));
+      CHECK(found.steps[s].gradient_norm == Approx(expected.steps[s].gradient_norm).epsilon(1e-10));
+    }
+    check_close(found.gradients, expected.gradients, norm_of(expected.gradients), 1e-10);
+    check_close(found.weights, expected.weights, 1, 1e-8);
+    CHECK(found.frozen == expected.frozen);
+  }
+}
+
 double distance(const WholeTensors& found, const WholeTensors& expected) {
   REQUIRE(found.size() == expected.size());
   double sum = 0;
@@ -340,6 +387,65 @@ TEST_CASE("plans that spread experts train to the same bits, one thread per rank
     const Trained found = train<double>(c);
     CHECK(found.steps.back().loss == expected.steps.back().loss);
     CHECK(found.weights == expected.weights);
+  }
+}
+
+TEST_CASE("every plan trains adapters of all matrices as one rank does, in fp64") {
+  using enum AdapterTarget;
+  for (const ModelSpec& model : {small_gpt2(), small_llama(), small_qwen3()})
+    check_adapters(model, {3, {linear_qkv, linear_proj, linear_fc1, linear_fc2}});
+}
+
+TEST_CASE("every plan trains adapters of some matrices as one rank does, in fp64") {
+  using enum AdapterTarget;
+  check_adapters(small_llama(), {2, {linear_proj, linear_fc1}});
+  check_adapters(small_llama(), {2, {linear_qkv}});
+  check_adapters(small_gpt2(), {5, {linear_fc2}});
+}
+
+TEST_CASE("a stage without layers trains nothing of its own, whatever the ZeRO stage") {
+  using enum AdapterTarget;
+  ModelSpec tied = small_llama();
+  tied.name = "small-llama-tied";
+  tied.tied_embeddings = true;
+  const Adapters adapters{3, {linear_qkv, linear_fc2}};
+  for (const ModelSpec& model : {small_gpt2(), tied}) {
+    TrainedCase one;
+    one.model = model;
+    one.plan = plan_for(model, 1, 1, 1);
+    const Trained expected = train<double>(adapted(one, adapters));
+    for (const int zero : {0, 1, 2, 3}) {
+      INFO(model.name << ", ZeRO " << zero);
+      TrainedCase c = one;
+      c.plan = plan_for(model, 1, 2, 2);
+      c.plan.layers_per_stage = {0, 4};
+      c.plan.zero = zero;
+      c.plan.shard_group = zero > 0 ? 2 : 1;
+      const Trained found = train<double>(adapted(c, adapters));
+      CHECK(found.steps.back().loss == Approx(expected.steps.back().loss).epsilon(1e-10));
+      check_close(found.weights, expected.weights, 1, 1e-8);
+      CHECK(train<double>(c).steps.size() == 3);  // all parameters
+    }
+  }
+}
+
+TEST_CASE(
+    "plans of adapters give the same bits, one thread per rank or many, and keep bf16 frozen") {
+  using enum AdapterTarget;
+  for (const Variant& v : variants_of(small_llama())) {
+    TrainedCase c = adapted(case_of(small_llama(), v), {4, {linear_qkv, linear_fc2}});
+    if (c.plan.schedule == ScheduleKind::zero_bubble_h1) continue;
+    INFO(v.name);
+    const Trained expected = train<Bfloat16>(c);
+    c.in_order = true;
+    const Trained found = train<Bfloat16>(c);
+    CHECK(found.weights == expected.weights);
+    CHECK(found.frozen == expected.frozen);
+    for (const Parameter& p : run_parameters(c.model, c.adapters).frozen) {
+      const double first = uneven_weight(p, 0);
+      CHECK(found.frozen.at(p.name).front() ==
+            static_cast<double>(static_cast<float>(Bfloat16(static_cast<float>(first)))));
+    }
   }
 }
 

@@ -86,7 +86,8 @@ struct Tolerance {
 };
 
 template <class T>
-void check(const ModelSpec& model, const Grid& g, const char* precision, Tolerance tolerance = {}) {
+void check(const ModelSpec& model, const Grid& g, const char* precision, Tolerance tolerance = {},
+           const std::optional<Adapters>& adapters = {}) {
   ParallelPlan plan;
   plan.tp = g.tp;
   plan.pp = g.pp;
@@ -112,6 +113,7 @@ void check(const ModelSpec& model, const Grid& g, const char* precision, Toleran
   job.sequence = 128;
   job.global_batch = std::int64_t{2} * g.microbatches * g.dp;
   job.precision = find_precision(precision).value();
+  job.adapters = adapters;
   const ClusterTopology cluster = cluster_of(job, static_cast<std::int64_t>(plan.gpus()));
   const Framework framework = find_framework("echelon").value();
   Calibration calibration = prior_calibration(cluster.gpu(), framework).value();

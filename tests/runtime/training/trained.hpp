@@ -160,12 +160,19 @@ struct TrainedCase {
   bool late = false;      ///< … the end of a step is awaited when the next one is issued, where
                           ///< nothing is read between them
   const char* precision = "bf16";
+  std::optional<Adapters> adapters = {};
+  double lora_alpha = 32;
+  /// Of a weight, by its index in the whole tensor; null: by fill_initial.
+  std::function<double(const Parameter&, std::int64_t)> initial = {};
+  /// Of the sample of a number; null: of synthetic data.
+  std::function<void(std::int64_t, std::int32_t*)> read = {};
 };
 
 using WholeTensors = std::map<std::string, std::vector<double>>;
 struct Trained {
   std::vector<StepResult> steps;
   WholeTensors weights;    ///< after the last step
+  WholeTensors frozen;     ///< the same of those that are not trained
   WholeTensors gradients;  ///< of the first step: Adam's first moment over 1 − β₁
   StepTimes times;         ///< rank 0's second step
 };
@@ -186,6 +193,7 @@ inline TrainingJob job_of(const TrainedCase& c) {
   job.sequence = c.sequence;
   job.global_batch = c.global_batch;
   job.precision = find_precision(c.precision).value();
+  job.adapters = c.adapters;
   return job;
 }
 
@@ -205,13 +213,15 @@ inline Schedule program_of(const TrainedCase& c) {
   return schedule;
 }
 
-/// Copies this rank's counted part of its states into whole tensors.
+/// Copies this rank's counted part of its states into whole tensors. `from`: null for those that
+/// are left out.
 template <class T, class From>
 void gather_whole(Processor<T>& processor, OptimizerState<T>& states, const From& from,
                   WholeTensors& out) {
   for (FlatState<T>& r : states.flat_states()) {
-    if (states.groups_of(r).replica != 0) continue;
-    std::vector<std::remove_pointer_t<decltype(from(r))>> own(static_cast<std::size_t>(r.own()));
+    if (states.groups_of(r).replica != 0 || from(r) == nullptr) continue;
+    using E = std::remove_pointer_t<decltype(from(r))>;
+    std::vector<E> own(static_cast<std::size_t>(r.own()));
     processor.read(from(r), own.data(), static_cast<std::int64_t>(own.size() * sizeof own[0]));
     for (const Parameter& p : r.layout->parameters) {
       if (!p.counted) continue;
@@ -225,11 +235,33 @@ void gather_whole(Processor<T>& processor, OptimizerState<T>& states, const From
                      [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                        for (std::int64_t k = 0; k < count; ++k) {
                          whole[static_cast<std::size_t>(global + k)] =
-                             static_cast<double>(block[local - (begin - p.offset) + k]);
+                             static_cast<double>(Wide<E>(block[local - (begin - p.offset) + k]));
                        }
                      });
     }
   }
+}
+
+/// Elements [begin, end) of flat parameters.
+template <class T>
+std::vector<T> initial_weights(const TrainedCase& c, const FlatParameters& flat, std::int64_t begin,
+                               std::int64_t end) {
+  std::vector<T> weights(static_cast<std::size_t>(end - begin));
+  fill_initial(flat, 7, begin, end, weights.data());
+  if (!c.initial) return weights;
+  for (const Parameter& p : flat.parameters) {
+    const std::int64_t first = std::max(begin, p.offset) - p.offset;
+    const std::int64_t last = std::min(end, p.offset + p.count()) - p.offset;
+    if (first >= last) continue;
+    for_each_piece(p, first, last,
+                   [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                     for (std::int64_t k = 0; k < count; ++k) {
+                       weights[static_cast<std::size_t>(p.offset + local + k - begin)] =
+                           T(static_cast<Wide<T>>(c.initial(p, global + k)));
+                     }
+                   });
+  }
+  return weights;
 }
 
 /// Another backend, to override parts of it.
@@ -284,8 +316,10 @@ Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
   t.rate = {.peak = c.rate, .min = 0.1 * c.rate, .warmup = 2, .total = 10};
   t.optimizer.weight_decay = 0.1;
   t.clip = c.clip;
+  t.lora_alpha = c.lora_alpha;
   t.noise_every = c.noise_every;
   t.read = [&](std::int64_t number, std::int32_t* out) {
+    if (c.read) return c.read(number, out);
     REQUIRE(samples->read(number, out).ok());
   };
 
@@ -302,8 +336,7 @@ Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
           const bool whole = r.weights != nullptr;
           const std::int64_t begin = whole ? 0 : r.begin;
           const std::int64_t end = whole ? r.layout->padded : r.end;
-          std::vector<T> weights(static_cast<std::size_t>(end - begin));
-          fill_initial(*r.layout, 7, begin, end, weights.data());
+          const std::vector<T> weights = initial_weights<T>(c, *r.layout, begin, end);
           processor.write(weights.data(), whole ? r.weights : r.own_weights,
                           static_cast<std::int64_t>(weights.size() * sizeof(T)));
           states->take_weights_as_master(processor.on(Queue::compute), r);
@@ -328,6 +361,10 @@ Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
         if (last)
           gather_whole(
               backend->at(over.rank), *states, [](auto& r) { return r.master; }, out.weights);
+        if (last && c.adapters) {
+          const auto frozen = [](auto& r) { return r.layout->frozen ? r.own_weights : nullptr; };
+          gather_whole(backend->at(over.rank), *states, frozen, out.frozen);
+        }
       }
       return !last;
     };

@@ -127,6 +127,30 @@ TEST_CASE("models with norms of heads train on GPUs to the losses of the CPU") {
   }
 }
 
+TEST_CASE("adapters train on GPUs to the losses of the CPU, and frozen weights stay") {
+  using enum AdapterTarget;
+  struct Case {
+    ModelSpec (*make)(int);
+    std::size_t variant;
+    int steps;  ///< from the third on they may be repeated from a graph
+  };
+  std::uint64_t seed = 50;
+  for (const Case& each : {Case{small_gpt2, 0, 4}, Case{small_gpt2, 7, 2}, Case{small_qwen3, 4, 2},
+                           Case{small_llama, 8, 2}}) {
+    const GpuVariant& v = kVariants[each.variant];
+    TrainedCase c = gpu_case(each.make, v);
+    c.steps = each.steps;
+    c.adapters = Adapters{8, {linear_qkv, linear_proj, linear_fc1, linear_fc2}};
+    INFO(c.model.name << ", " << v.name);
+    const auto found = train_on_gpus(c, static_cast<int>(c.plan.gpus()), ++seed, "never");
+    if (!found) continue;
+    const Trained expected = train<Bfloat16>(c);
+    check_losses(*found, expected);
+    CHECK(found->frozen == expected.frozen);
+    CHECK(found->weights.size() == expected.weights.size());
+  }
+}
+
 TEST_CASE("models with latent attention train on GPUs to the losses of the CPU") {
   struct Case {
     ModelSpec (*make)(int);

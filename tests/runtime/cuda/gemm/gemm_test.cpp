@@ -335,6 +335,18 @@ TEST_CASE("a chunk's products are those of its layers and its head") {
   CHECK(has(cuda::forward_product(4096, 64, 128)));
   CHECK(has(cuda::forward_product(512, 64, 128)));
   CHECK(has(cuda::weight_product(512, 64, 128)));
+  spec.adapters = Adapters{8, {AdapterTarget::linear_fc2}};
+  const std::vector<Product> adapted = cuda::products_of(spec);
+  const auto adapts = [&](Product p) {
+    return std::find(adapted.begin(), adapted.end(), p) != adapted.end();
+  };
+  Product wide = cuda::forward_product(4608, 8, 64);
+  wide.addend = true;
+  CHECK(adapts(wide));
+  CHECK(adapts(cuda::input_product(4608, 8, 64)));
+  CHECK(adapts(cuda::weight_product(4608, 128, 8)));
+  CHECK_FALSE(adapts(cuda::weight_product(4608, 128, 64)));  // frozen
+  spec.adapters.reset();
   m.moe.experts = 8;
   m.moe.experts_per_token = 2;
   m.moe.expert_ffn_hidden = 32;

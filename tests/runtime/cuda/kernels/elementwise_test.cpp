@@ -240,7 +240,7 @@ TEST_CASE("CUDA splits and joins heads as the CPU does, at awkward sizes") {
   check_head_split<float>({1, 1, 3, 0, 0}, 0);
 }
 
-TEST_CASE("CUDA sums and casts give the CPU's bits") {
+TEST_CASE("CUDA sums, products with a factor and casts give the CPU's bits") {
   for (const std::int64_t count : {1, 7, 8, 2049}) {
     for (const std::size_t shift : {0U, 1U}) {
       const auto wide = spread<float>(count, 90);
@@ -260,6 +260,12 @@ TEST_CASE("CUDA sums and casts give the CPU's bits") {
       CHECK(same_bits(x.content(), sum));
       cpu::add(from_float.data(), from_float_other.data(), count);
       cuda::add<Bfloat16>(nullptr, small.data(), small_other.data(), count);
+      CHECK(same_bits(small.content(), from_float));
+      cpu::scale(sum.data(), 0.4, count);
+      cuda::scale<float>(nullptr, x.data(), 0.4, count);
+      CHECK(same_bits(x.content(), sum));
+      cpu::scale(from_float.data(), 0.4, count);
+      cuda::scale<Bfloat16>(nullptr, small.data(), 0.4, count);
       CHECK(same_bits(small.content(), from_float));
     }
   }

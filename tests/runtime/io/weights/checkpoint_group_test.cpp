@@ -124,7 +124,7 @@ TEST_CASE("a checkpoint of a newer version is refused, not skipped as damaged") 
   edit_manifest(dir.path() / "step_2", "version", 99);
   for (const std::string& each : found_by({2, dir.path()})) {
     CHECK(lacks(each,
-                "a checkpoint of version 99; expected version 3 or earlier; a newer version "
+                "a checkpoint of version 99; expected version 4 or earlier; a newer version "
                 "of this program wrote it") == "");
   }
   CHECK(fs::exists(dir.path() / "step_2/weights.safetensors"));

@@ -122,6 +122,38 @@ def latent_weights(q_rank=0, experts=0, expert_width=0, shared=0, correction=Fal
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
+def adapters(w, rank, targets=("qkv", "output", "fc1", "down")):
+    """LoRA on frozen weights: queries, keys and values share an A, as do gate and up."""
+    a_of = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "fc1", "up": "fc1"}
+    of_heads = ("qkv", "output")
+    out = {name: value.detach() for name, value in w.items()}
+    for name, value in w.items():
+        block, _, part = name.removesuffix(".weight").rpartition(".")
+        a = a_of.get(part, part)
+        if value.dim() != 2 or "layers" not in name or a not in targets:
+            continue
+        assert block.endswith("attention" if a in of_heads else "mlp"), name
+        at = f"{block}.{a}.lora_A.weight"
+        out[at] = weight(at, rank, value.shape[1])
+        at = f"{block}.{part}.lora_B.weight"
+        out[at] = weight(at, value.shape[0], rank)
+    return out
+
+
+ADAPTER_SCALE = 2.5
+
+
+def product(w, x, name):
+    """With the adapter that the matrix has, if it has one."""
+    y = F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+    if name + ".lora_B.weight" not in w:
+        return y
+    block, _, part = name.rpartition(".")
+    a = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "fc1", "up": "fc1"}.get(part, part)
+    narrow = F.linear(x, w[f"{block}.{a}.lora_A.weight"])
+    return y + ADAPTER_SCALE * F.linear(narrow, w[name + ".lora_B.weight"])
+
+
 def heads_of(x, heads):
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
@@ -184,7 +216,7 @@ def rope_of_part(x, frequencies, part):
 
 
 def gpt(w, tokens, eps=1e-5):
-    linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
+    linear = lambda x, name: product(w, x, name)
     norm = lambda x, name: F.layer_norm(x, (HIDDEN,), w[name + ".weight"], w[name + ".bias"], eps)
     x = w["embedding.word.weight"][tokens] + w["embedding.position.weight"][:tokens.shape[1]]
     for l in range(LAYERS):
@@ -266,7 +298,7 @@ def latent_attention(w, at, n, frequencies, score_factor):
 
 def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0), choices=0, normalized=True, scaling=1,
           score="softmax", groups=1, group_choices=1, rotated=1.0, score_factor=1):
-    linear = lambda x, name: F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+    linear = lambda x, name: product(w, x, name)
     norm = lambda x, name: F.rms_norm(x, (x.shape[-1],), w[name + ".weight"], eps)
 
     def head_norm(x, name):  # of Qwen 3's heads, before the rotation
@@ -308,6 +340,8 @@ def write(name, model, weights, **constants):
         out.writerow(["tensor", "index", "value"])
         out.writerow(["loss", 0, repr(loss.item())])
         for tensor, w in sorted(weights.items()):
+            if not w.requires_grad:
+                continue
             flat = (torch.zeros_like(w) if w.grad is None else w.grad).flatten()
             for i in sorted({0, flat.numel() // 3, flat.numel() - 1}):
                 out.writerow([tensor, i, repr(flat[i].item())])
@@ -345,3 +379,7 @@ for name, eps, frequencies in (
 write("deepseek_v3.csv", llama, latent_weights(q_rank=11, experts=8, expert_width=8, shared=8,
                                                correction=True),
       choices=3, scaling=2.5, score="sigmoid", groups=4, group_choices=2)
+write("gpt_adapters.csv", gpt, adapters(gpt_weights(), 3))
+write("llama_adapters.csv", llama, adapters(llama_weights(), 5))
+write("llama_some_adapters.csv", llama,
+      adapters(llama_weights(head_norms=True, biases=True), 2, targets=("qkv", "down")))
