@@ -1,3 +1,4 @@
+// Over 400 lines because every partition is compared with what the partitioner says of it.
 #include "planner/search/partition.hpp"
 
 #include <algorithm>
