@@ -25,6 +25,7 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
 /// and of the one whose copy is on its way. The last layer of all chunks never leaves it, which is
 /// one of the two when its backward runs. Source: as copy_waits(); post_warmup_callback.
 Bytes StageModel::copies_on_device(const Stage& stage) const {
+  if (plan_.offload_modules.empty()) return {};
   const auto largest = [&](const HostCopies& copies, int LayerCounts::*kind) {
     const int selective = stage.selective.*kind;
     return std::max(stage.layers.*kind > selective ? copies.plain : Bytes{},
@@ -40,10 +41,15 @@ Bytes StageModel::copies_on_device(const Stage& stage) const {
 /// both advance layer by layer from the same moment, a layer more. Source: Megatron-LM d98e8a64,
 /// core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
 double StageModel::in_flight(const Stage& stage) const {
-  const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+  if (plan_.pp == 1) return microbatches_in_flight(0, 1.0 / std::max(1, stage.layers.total()));
+  return in_flight_[static_cast<std::size_t>(stage.index)];
+}
+
+/// `built`: of what is built while another is freed.
+double StageModel::microbatches_in_flight(int stage, double built) const {
+  const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage,
                                                microbatches_, plan_.group_size());
   const bool pairs = runs_both_ways(plan_.schedule);  // which are counted already
-  const double built = plan_.pp > 1 ? 1.0 : 1.0 / std::max(1, stage.layers.total());
   const double held = static_cast<double>(chunks) + (plan_.overlap_ep && !pairs ? built : 0);
   return std::min(held, static_cast<double>(microbatches_ * plan_.vpp)) / plan_.vpp;
 }
@@ -158,16 +164,15 @@ double StageModel::logits_in_flight(const Stage& stage) const {
 }
 
 /// Buffers of ZeRO's gathers and reductions.
-Bytes StageModel::gather_buffers(const Stage& stage) const {
-  const Parameters p = trained(stage);
-  const double all = p.all();
+Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& trained) const {
+  const double all = trained.all();
   const double unit = largest_layer_;
   const double reduced = largest_trained_;
   switch (plan_.zero) {
     case 1:
       if (!splits_states()) return Bytes{};
       return Bytes{all * cost_model_.framework().zero1_gather_local +
-                   owned(p, 1) * cost_model_.framework().zero1_gather_shard};
+                   owned(trained, 1) * cost_model_.framework().zero1_gather_shard};
     case 2:  // two layers' gradients on their way to the reduction
       return Bytes{std::min(all, 2 * reduced) * recipe_.reduced_gradient};
     case 3: {
@@ -194,8 +199,9 @@ Bytes StageModel::gather_buffers(const Stage& stage) const {
 /// Checked by: tests/costmodel/memory/stage_memory_test.cpp.
 Bytes StageModel::held(const Stage& stage) const {
   const Framework& framework = cost_model_.framework();
+  if (framework.pending_collective_buffers <= 0) return Bytes{};
   const double ahead = in_flight(stage) - framework.pending_after;
-  if (framework.pending_collective_buffers <= 0 || ahead <= 0) return Bytes{};
+  if (ahead <= 0) return Bytes{};
   const Bytes one = stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held;
   const Bytes tensor = plan_.tp * costs_.layer_input;
   return c_.pending_collective_share * std::min(ahead * one, framework.pending_at_most * tensor);
@@ -215,10 +221,9 @@ Bytes StageModel::held(const Stage& stage) const {
 /// without it the allocated peaks of SimuMax's eight shapes on B200 are 0.8 % off instead of 0.4 %.
 /// Source: order of a step in Megatron-LM core/pipeline_parallel/schedules.py and torchtitan's
 /// train.py. Checked by: tests/costmodel/memory/stage_memory_test.cpp.
-StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
+StageModel::Moving StageModel::largest_moment(const Stage& stage, const Parameters& p) const {
   const Framework& framework = cost_model_.framework();
-  const Parameters p = trained(stage);
-  const Bytes zero = gather_buffers(stage);
+  const Bytes zero = gather_buffers(stage, p);
   const Bytes buckets{std::min(p.all(), framework.bucket_buffers) * recipe_.reduced_gradient};
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
@@ -269,6 +274,7 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage) const {
 /// tests/costmodel/operators/quantized_weights_test.cpp.
 Bytes StageModel::frozen_weights(const Parameters& p, const Parameters& t, int from_zero) const {
   const TrainingJob& job = cost_model_.job();
+  if (!freezes()) return {};
   const double packed = owned({.replicated = p.quantized}, from_zero);
   const double rest = owned(p, from_zero) - owned(t, from_zero) - packed;
   const double constants = job.quantized_weights ? job.quantized_weights->constants() : 0;
@@ -279,7 +285,7 @@ Bytes StageModel::frozen_weights(const Parameters& p, const Parameters& t, int f
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (cost_model_.framework().fixed_blocks) return block_memory(stage);
   const Parameters p = parameters(stage);
-  const Parameters t = trained(stage);
+  const Parameters t = freezes() ? trained(stage) : p;
   MemoryBreakdown out;
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
@@ -307,7 +313,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   }
   out.optimizer =
       Bytes{owned(t, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
-  const Moving moving = largest_moment(stage);
+  const Moving moving = largest_moment(stage, t);
   out.activations = moving.activations;
   out.workspace = moving.workspace + c_.gemm_workspace + graphs(stage);
   if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0 && !freezes()) {
@@ -324,7 +330,7 @@ Bytes StageModel::standing(const Stage& stage) const {
   const MemoryBreakdown all = memory(stage);
   const bool gathers = plan_.tp > 1 && plan_.sequence_parallel;
   Bytes sum = all.weights + all.gradients + all.optimizer + c_.gemm_workspace;
-  if (plan_.zero == 1) sum += gather_buffers(stage);
+  if (plan_.zero == 1) sum += gather_buffers(stage, trained(stage));
   if (gathers) sum += cost_model_.framework().gather_buffers * plan_.tp * costs_.layer_input;
   return sum;
 }

@@ -4,15 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "costmodel/time/host_shares.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/rates.hpp"
 
 namespace echelon {
 namespace {
-
-/// The host cannot launch a layer faster than it can; the device waits for the difference.
-Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, host - busy); }
 
 /// Copies of the experts' sharded state. Every instance of the optimizer holds one, so that they
 /// divide the ranks with the same experts (check_plan); measured runs may do otherwise. Without
@@ -102,6 +98,11 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   nccl_ = communicators * c_.nccl_per_communicator + exchange_buffers(grid);
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
+  }
+  dense_passes_ = layer_passes(costs.dense, dense_traffic_, dense_copies_);
+  moe_passes_ = layer_passes(costs.moe, moe_traffic_, moe_copies_);
+  for (int stage = 0; plan.pp > 1 && stage < plan.pp; ++stage) {
+    in_flight_.push_back(microbatches_in_flight(stage, 1));
   }
 }
 
@@ -239,10 +240,8 @@ StageModel::CopyWaits StageModel::copy_waits(Bytes copied, Seconds forward,
           std::max(Seconds{}, link - backward) + slower};
 }
 
-/// The stage's layers of one kind. Where the host reads the counts of experts' rows, in a forward
-/// and in one that is repeated, the device stands still for Calibration::host_wait: expert-parallel
-/// ranks wait for their exchange, others for the host, which launches meanwhile.
-void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
+/// The stage's layers of one kind.
+void StageModel::add_layers(const Stage& stage, const LayerCosts& layer, const LayerPasses& own,
                             const LayerTraffic& traffic, const RecomputedPart& part,
                             const HostCopies& copies, int LayerCounts::*kind, Passes& passes,
                             StageTimes& t) const {
@@ -250,65 +249,36 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
   if (layers <= 0) return;
-  PassCosts once_forward = layer.forward;
-  PassCosts once_backward = layer.backward;
-  once_forward.exposed[Axis::ep] += unpaired_ * layer.alone_forward;
-  once_backward.exposed[Axis::ep] += unpaired_ * layer.alone_backward;
-  const bool exchanges = costs_.sharding.ep > 1;
-  Seconds for_host;
-  if (cost_model_.framework().awaits_counts) {
-    const Seconds wait = layer.with_experts * c_.host_wait;
-    (exchanges ? once_forward.exposed[Axis::ep] : for_host) += wait;
+  passes.forward += layers * own.forward;
+  passes.backward += layers * own.backward;
+  if (recomputed > 0) {
+    passes.recompute += recomputed * own.forward;
+    passes.recompute += -recomputed * layer.once;
   }
-  if (plan_.schedule == ScheduleKind::zero_bubble_h1)
-    once_backward.exposed[Axis::tp] += layer.apart_backward;
-  passes.forward += layers * once_forward;
-  passes.backward += layers * once_backward;
-  passes.recompute += recomputed * once_forward;
-  passes.recompute += -recomputed * layer.once;
-  passes.recompute += selective * part.repeated;
+  if (selective > 0) passes.recompute += selective * part.repeated;
   const bool recomputes = stage.recomputed.total() + stage.selective.total() > 0;
-  const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool replayed) {
-    const Framework& framework = cost_model_.framework();
-    // A pass that waits for the router's counts is not replayed.
-    const bool repeats = replayed && framework.replays_passes && stage.layers.moe == 0;
-    const HostShares shares = host_shares(plan_, layer.experts > 0, repeats);
-    const double experts =
-        layer.experts > 0
-            ? layer.with_experts * share *
-                  expert_launches(framework, cost_model_.model().moe, recipe_, costs_.sharding.ep,
-                                  {.experts = framework.host_experts_share * shares.experts,
-                                   .products = framework.host_products_share * shares.products})
-            : 0.0;
-    const double copied = 2.0 * copies.tensors / kLaunchesOfExperts;
-    return framework.host_share * shares.layer * layer.launches * host +
-           (experts + copied) * c_.host_experts + pass.ring_steps * host_ring_step_ +
-           pass.network_steps * host_network_step_;
-  };
-  const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4, true);
-  const Seconds wait_forward =
-      std::max(for_host, wait_for_host(launch_forward, once_forward.total() + traffic.forward));
-  const Seconds wait_backward =
-      wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, !recomputes),
-                    once_backward.total() + traffic.backward);
-  const Seconds wait_recompute =
-      std::max(for_host, wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, false),
-                                       once_forward.total()));
+  // A pass that waits for the router's counts is not replayed.
+  const bool replayed = cost_model_.framework().replays_passes && stage.layers.moe == 0;
+  const Seconds wait_forward = own.wait_forward[replayed ? 1 : 0];
+  const Seconds wait_backward = own.wait_backward[replayed && !recomputes ? 1 : 0];
+  const Seconds wait_recompute = own.wait_recompute;
   t.forward += layers * (wait_forward + traffic.forward);
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;
   t.exposed[Axis::dp] += layers * (traffic.forward + traffic.backward);
-  const Seconds own_forward = once_forward.total() + traffic.forward + wait_forward;
-  const Seconds own_backward = once_backward.total() + traffic.backward + wait_backward;
-  const CopyWaits plain = copy_waits(copies.plain, own_forward, own_backward);
-  const CopyWaits dropped =
-      copy_waits(copies.selective, own_forward, own_backward + part.repeated.total());
-  const double untouched = layers - recomputed - selective;
-  const Seconds copied_forward = untouched * plain.forward + selective * dropped.forward;
-  const Seconds copied_backward = untouched * plain.backward + selective * dropped.backward;
-  t.forward += copied_forward;
-  t.backward += copied_backward;
-  t.host += copied_forward + copied_backward;
+  if (!plan_.offload_modules.empty()) {
+    const Seconds own_forward = own.forward_total + traffic.forward + wait_forward;
+    const Seconds own_backward = own.backward_total + traffic.backward + wait_backward;
+    const CopyWaits plain = copy_waits(copies.plain, own_forward, own_backward);
+    const CopyWaits dropped =
+        copy_waits(copies.selective, own_forward, own_backward + part.repeated.total());
+    const double untouched = layers - recomputed - selective;
+    const Seconds copied_forward = untouched * plain.forward + selective * dropped.forward;
+    const Seconds copied_backward = untouched * plain.backward + selective * dropped.backward;
+    t.forward += copied_forward;
+    t.backward += copied_backward;
+    t.host += copied_forward + copied_backward;
+  }
   // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
   // is cut from ZeRO-2 on.
   const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
@@ -330,9 +300,10 @@ bool StageModel::repeats_head() const {
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
-  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, dense_copies_, &LayerCounts::dense,
-             passes, t);
-  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, moe_copies_, &LayerCounts::moe, passes, t);
+  add_layers(stage, costs_.dense, dense_passes_, dense_traffic_, dense_part_, dense_copies_,
+             &LayerCounts::dense, passes, t);
+  add_layers(stage, costs_.moe, moe_passes_, moe_traffic_, moe_part_, moe_copies_,
+             &LayerCounts::moe, passes, t);
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;

@@ -2,6 +2,7 @@
 // split of layers over stages are both built from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -94,6 +95,13 @@ class StageModel : public PipelineModel {
     Bytes selective;  ///< recomputed selectively
     int tensors = 0;  ///< copied one by one
   };
+  /// Of one layer of a kind, wherever it lies: what follows from the plan's degrees alone.
+  struct LayerPasses {
+    PassCosts forward, backward;  ///< with what is exposed beside no other microbatch
+    Seconds forward_total, backward_total;
+    std::array<Seconds, 2> wait_forward, wait_backward;  ///< for the host; second: replayed passes
+    Seconds wait_recompute;
+  };
   /// Waiting for copies to the host and back.
   struct CopyWaits {
     Seconds forward, backward;
@@ -101,9 +109,11 @@ class StageModel : public PipelineModel {
   [[nodiscard]] Bytes exchange_buffers(const ProcessGrid& grid) const;
   [[nodiscard]] CopyWaits copy_waits(Bytes copied, Seconds forward, Seconds backward) const;
   [[nodiscard]] Bytes copies_on_device(const Stage& stage) const;
-  void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
-                  const RecomputedPart& part, const HostCopies& copies, int LayerCounts::*kind,
-                  Passes& passes, StageTimes& t) const;
+  [[nodiscard]] LayerPasses layer_passes(const LayerCosts& layer, const LayerTraffic& traffic,
+                                         const HostCopies& copies) const;
+  void add_layers(const Stage& stage, const LayerCosts& layer, const LayerPasses& own,
+                  const LayerTraffic& traffic, const RecomputedPart& part, const HostCopies& copies,
+                  int LayerCounts::*kind, Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   /// Those of them that have gradients and states: all, or those of adapters.
   [[nodiscard]] Parameters trained(const Stage& stage) const;
@@ -124,12 +134,14 @@ class StageModel : public PipelineModel {
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
+  [[nodiscard]] double microbatches_in_flight(int stage, double built) const;
   [[nodiscard]] Bytes graphs(const Stage& stage) const;
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
   [[nodiscard]] double dualpipe_in_flight(const Stage& stage, int chunk) const;
   [[nodiscard]] double logits_in_flight(const Stage& stage) const;
-  [[nodiscard]] Moving largest_moment(const Stage& stage) const;
-  [[nodiscard]] Bytes gather_buffers(const Stage& stage) const;
+  [[nodiscard]] Moving largest_moment(const Stage& stage, const Parameters& trained) const;
+  /// `trained` are those of the stage.
+  [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& trained) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;
   [[nodiscard]] std::optional<PipelineShape> followed_shape() const;
@@ -200,6 +212,8 @@ class StageModel : public PipelineModel {
   Seconds host_ring_step_, host_network_step_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
+  LayerPasses dense_passes_, moe_passes_;
+  std::vector<double> in_flight_;             ///< of each of several stages
   RecomputedPart dense_part_, moe_part_;      ///< of layers recomputed selectively
   Bytes dense_freed_, moe_freed_;             ///< … of the layer that this frees most of
   Bytes dense_saved_, moe_saved_;             ///< of the layer that saves most

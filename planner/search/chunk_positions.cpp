@@ -28,6 +28,21 @@ void ChunkPositions::find_period() {
   }
 }
 
+std::size_t ChunkPositions::HashOfKey::operator()(const Key& key) const {
+  std::size_t hash = 0;
+  for (const int each : key) hash = hash * 1'000'003 + static_cast<std::size_t>(each);  // FNV's way
+  return hash;
+}
+
+/// Only the last rank's chunks are of other sizes.
+ChunkPositions::Step& ChunkPositions::step(int position, int rank, int count) {
+  auto& known = steps_[rank + 1 == pp_ ? 1 : 0];
+  if (known.size() <= index(position)) known.resize(keys_.size());
+  std::vector<Step>& of_position = known[index(position)];
+  if (of_position.empty()) of_position.resize(index(all_layers_) + 1);
+  return of_position[index(count)];
+}
+
 int ChunkPositions::position(const Key& key, int moe) {
   const auto [at, is_new] = known_.try_emplace(key, static_cast<int>(keys_.size()));
   if (is_new) {
@@ -76,7 +91,9 @@ const std::vector<int>& ChunkPositions::starts() {
 
 int ChunkPositions::after(int position_before, int rank, int count) {
   if (!interleaves_kinds_) return position_before + count;
-  Key key = keys_[index(position_before)];
+  if (const auto known = step(position_before, rank, count).after) return *known;
+  Key& key = key_;
+  key = keys_[index(position_before)];
   int moe = moe_[index(position_before)];
   key.front() += count;
   for (int chunk = 0; chunk < vpp_; ++chunk) {
@@ -85,7 +102,9 @@ int ChunkPositions::after(int position_before, int rank, int count) {
     moe += cost_model_.moe_before(end) - cost_model_.moe_before(phase);
     phase = phase_of(end);
   }
-  return position(key, moe);
+  const int after = position(key, moe);
+  step(position_before, rank, count).after = after;
+  return after;
 }
 
 bool ChunkPositions::complete(int position) const {
@@ -105,16 +124,24 @@ std::vector<int> ChunkPositions::begins(int position) const {
 }
 
 LayerCounts ChunkPositions::first_layers(int position, int rank, int count, int first) {
+  if (!interleaves_kinds_) {
+    const int moe = cost_model_.moe_before(std::min(all_layers_, position + first)) -
+                    cost_model_.moe_before(position);
+    return {first - moe, moe};
+  }
+  std::optional<int> unknown;
+  std::optional<int>& all = first == count ? step(position, rank, count).moe : unknown;
+  if (all) return {first - *all, *all};
   int moe = 0;
   int left = first;
-  const int chunks = interleaves_kinds_ ? vpp_ : 1;
-  for (int chunk = 0; chunk < chunks && left > 0; ++chunk) {
-    const int begin = interleaves_kinds_ ? keys_[index(position)][index(1 + chunk)] : position;
-    const int size = interleaves_kinds_ ? chunk_size(rank, count, chunk) : count;
+  for (int chunk = 0; chunk < vpp_ && left > 0; ++chunk) {
+    const int begin = keys_[index(position)][index(1 + chunk)];
+    const int size = chunk_size(rank, count, chunk);
     const int end = std::min(all_layers_, begin + std::min(left, size));
     moe += cost_model_.moe_before(end) - cost_model_.moe_before(begin);
     left -= size;
   }
+  all = moe;
   return {first - moe, moe};
 }
 

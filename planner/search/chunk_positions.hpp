@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "costmodel/cost_model.hpp"
@@ -64,6 +64,14 @@ class ChunkPositions {
  private:
   using Key = std::vector<int>;  ///< layers; phase of each chunk; phases it began with
 
+  struct HashOfKey {
+    std::size_t operator()(const Key& key) const;
+  };
+  /// What `count` layers of a rank at a position lead to, once it was asked for.
+  struct Step {
+    std::optional<int> after, moe;
+  };
+
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] int phase_of(int layer) const {
     return layer < lead_ ? layer : lead_ + (layer - lead_) % period_;
@@ -74,6 +82,7 @@ class ChunkPositions {
   void find_period();
   void add_starts(int chunk, int larger, int layers, int smaller, Key& key, std::vector<int>& out);
   int position(const Key& key, int moe);
+  Step& step(int position, int rank, int count);
 
   const CostModel& cost_model_;
   int pp_, vpp_;
@@ -82,7 +91,10 @@ class ChunkPositions {
   int lead_ = 0, period_ = 1;
   std::vector<Key> keys_;
   std::vector<int> moe_;
-  std::map<Key, int> known_;
+  std::unordered_map<Key, int, HashOfKey> known_;
+  Key key_;  ///< of after(), kept for its memory
+  /// [other ranks, the last][position][count]
+  std::array<std::vector<std::vector<Step>>, 2> steps_;
   std::vector<int> starts_;
   std::vector<int> moe_before_;
   std::vector<Range> windows_;  ///< MoE layers among as many consecutive ones

@@ -102,6 +102,21 @@ bool LayerPartitioner::too_slow(const StagePrice& price) const {
          std::min(bound_, closed_bound_);
 }
 
+/// The state behind one more stage.
+PartialPartition LayerPartitioner::behind(const PartialPartition& state,
+                                          const StagePrice& made) const {
+  PartialPartition out;
+  out.sum = state.sum + made.total;
+  out.slowest = std::max(state.slowest, made.total);
+  out.latest = std::max(state.latest, made.after - state.backward);
+  out.gather = std::max(state.gather, made.gather - state.forward);
+  out.forward = state.forward + made.forward / plan_.vpp + model_.hop();
+  out.backward = state.backward + made.backward / plan_.vpp + model_.hop();
+  out.recomputed = made.stage.recomputed.total();
+  out.selective = made.stage.selective.total();
+  return out;
+}
+
 void LayerPartitioner::extend(int stage, int position, const PartialPartition& state, int index,
                               std::vector<Front>& next) {
   const int left = plan_.pp - 1 - stage;
@@ -128,17 +143,9 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
       break;  // more layers need more memory, however many are recomputed
     }
     const StagePrice& made = prices_[step.price];
-    PartialPartition grown;
-    grown.sum = state.sum + made.total;
-    grown.slowest = std::max(state.slowest, made.total);
-    grown.latest = std::max(state.latest, made.after - state.backward);
-    grown.gather = std::max(state.gather, made.gather - state.forward);
-    grown.forward = state.forward + made.forward / plan_.vpp + model_.hop();
-    grown.backward = state.backward + made.backward / plan_.vpp + model_.hop();
+    PartialPartition grown = behind(state, made);
     grown.parent = index;
     grown.from = position;
-    grown.recomputed = made.stage.recomputed.total();
-    grown.selective = made.stage.selective.total();
     const Seconds least_rest =
         left > 0
             ? least_time({rest.dense - made.stage.layers.dense, rest.moe - made.stage.layers.moe}) +
@@ -184,6 +191,7 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
   slowest_ = lower.slowest;
   find_times();
   if (!find_least_held(uniform, lower)) return std::nullopt;
+  if (std::optional<Tried> tried = try_all(lower)) return std::move(tried->best);
   PartialPartition start;
   start.latest = -kUnbounded;
   const std::vector<int>& starts = positions_.starts();

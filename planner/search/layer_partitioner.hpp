@@ -1,6 +1,8 @@
 // Dynamic programming over the stages of one plan: the states behind partition.hpp.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -88,6 +90,9 @@ class LayerPartitioner {
   std::optional<LayerPartition> solve(std::optional<int> uniform, const LowerBound& lower);
   /// Only partitions with a shorter closed form count from now on, until limits are set.
   void tighten(Seconds closed_form) { closed_bound_ = std::min(closed_bound_, closed_form); }
+  /// Chunks of two kinds are tried one partition after the other where fewer than so many come into
+  /// question, which finds what positions find (partition_test).
+  void try_below(std::int64_t partitions) { most_tried_ = partitions; }
   /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
   void allow_any_mix() { any_mix_ = !one_kind_; }
   /// Of any partition that recomputes `uniform` layers on every stage.
@@ -180,6 +185,18 @@ class LayerPartitioner {
     prices_.clear();
   }
   void find_times();
+  [[nodiscard]] PartialPartition behind(const PartialPartition& state,
+                                        const StagePrice& made) const;
+  /// The best partition of those with each possible number of layers on every stage.
+  struct Tried {
+    std::optional<LayerPartition> best;
+  };
+  void find_most_held(const LowerBound& lower);
+  [[nodiscard]] std::int64_t count_compositions(std::int64_t most) const;
+  const std::vector<int>& chunk_sizes(int stage, int held);
+  void find_kinds(const std::vector<int>& layers, std::vector<Stage>& out);
+  [[nodiscard]] std::optional<PartialPartition> run_through(const std::vector<Stage>& stages);
+  [[nodiscard]] std::optional<Tried> try_all(const LowerBound& lower);
   void extend(int stage, int position, const PartialPartition& state, int index,
               std::vector<Front>& next);
   [[nodiscard]] LayerPartition trace(int position, int index) const;
@@ -194,6 +211,7 @@ class LayerPartitioner {
   double stretch_ = 1;
   int layers_;
   std::optional<int> uniform_;
+  std::int64_t most_tried_ = 1024;  ///< assumed
   bool any_mix_ = false;
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
@@ -205,6 +223,10 @@ class LayerPartitioner {
   std::vector<std::optional<StageStep>> row_;  ///< by layers
   /// Per stage: layers that it and those before it hold at least, since later ones hold no more.
   std::vector<int> least_held_;
+  /// Per stage: layers that it holds at most for memory and time; nothing where it was not asked.
+  std::vector<std::optional<int>> most_held_;
+  std::array<std::vector<std::vector<int>>, 2> chunk_sizes_;  ///< [the last stage][layers][chunk]
+  std::vector<const int*> sizes_;                             ///< … of the stages in find_kinds()
   Seconds slowest_;
   LayerAndEnds ends_;
   LayerTimes layer_;

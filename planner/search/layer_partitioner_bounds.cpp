@@ -188,22 +188,30 @@ int LayerPartitioner::most_in_time(int stage, const LowerBound& lower) {
 /// False where the stages cannot hold all layers, for lack of memory or of time.
 bool LayerPartitioner::find_least_held(std::optional<int> uniform, const LowerBound& lower) {
   least_held_.assign(static_cast<std::size_t>(plan_.pp), 0);
+  most_held_.assign(static_cast<std::size_t>(plan_.pp), std::nullopt);
   if (!one_kind_ && !mixes_kinds())
     return true;  // what a stage can hold depends on where it begins
   int held = layers_;
   int guess = (layers_ + plan_.pp - 1) / plan_.pp;
   for (int stage = plan_.pp - 1; stage > 0 && held > 0; --stage) {
     guess = furthest(stage, 0, guess, uniform);
-    held -= std::min(guess, most_in_time(stage, lower));
+    const int most = std::min(guess, most_in_time(stage, lower));
+    most_held_[static_cast<std::size_t>(stage)] = most;
+    held -= most;
     least_held_[static_cast<std::size_t>(stage) - 1] = std::max(0, held);
   }
-  return held <= most_in_time(0, lower) && (held <= 0 || holds(0, 0, held, uniform));
+  const int first = most_in_time(0, lower);
+  most_held_[0] = first;
+  return held <= first && (held <= 0 || holds(0, 0, held, uniform));
 }
 
 /// Whether each stage may hold as many layers as the others.
 bool LayerPartitioner::all_hold_their_share(std::optional<int> uniform) {
   const int share = (layers_ + plan_.pp - 1) / plan_.pp;
+  // Those in the middle differ in the microbatches in flight alone: the first of them keeps most.
+  const bool alike = !cost_model_.framework().fixed_blocks && !runs_both_ways(plan_.schedule);
   for (int stage = 0; stage < plan_.pp; ++stage) {
+    if (alike && stage > 1 && stage < plan_.pp - 1) continue;
     if (!holds(stage, 0, share, uniform)) return false;
   }
   return true;

@@ -1,3 +1,4 @@
+// Over 400 lines because every partition is compared with what the partitioner says of it.
 #include "planner/search/partition.hpp"
 
 #include <algorithm>
@@ -111,6 +112,16 @@ std::optional<LayerPartition> partition_of(const CostModel& cost_model, const Pa
   LayerPartitioner partitioner(cost_model, p, costs);
   partitioner.set_limits(usable, bound);
   partitioner.tighten(closed_form);
+  return best_partition(partitioner);
+}
+
+/// That found by positions, in place of one partition after the other.
+std::optional<LayerPartition> partition_by_positions(const CostModel& cost_model,
+                                                     const ParallelPlan& p, Bytes usable) {
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  LayerPartitioner partitioner(cost_model, p, costs);
+  partitioner.set_limits(usable, std::nullopt);
+  partitioner.try_below(0);
   return best_partition(partitioner);
 }
 
@@ -256,7 +267,12 @@ bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
                       << ", vpp " << p.vpp << ", " << name_of(p.schedule) << ", "
                       << name_of(p.recompute));
   REQUIRE(split.has_value() == (best < Seconds{1e29}));
+  const auto by_positions = partition_by_positions(cost_model, p, usable);
+  REQUIRE(by_positions.has_value() == split.has_value());
   if (!split) return false;
+  CHECK(by_positions->layers == split->layers);
+  CHECK(by_positions->recomputed == split->recomputed);
+  CHECK(by_positions->step == split->step);
   CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
   check_bounds(cost_model, p, usable, *split);
   check_rejections(r, cost_model, p, usable, *split);
