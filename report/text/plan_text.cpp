@@ -79,7 +79,7 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
   if (money.for_budget) {
     line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
                         human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
-                        request.cluster.price_per_gpu_hour()->in(kDollar));
+                        price_per_gpu_hour(request)->in(kDollar));
   }
   if (money.energy && money.energy->for_budget) {
     line += fmt::format(", about {} in GPU boards (shares of their power assumed)",
