@@ -113,13 +113,18 @@ double token_factor(const PlanRequest& request) {
   return 1 + request.job.tokens_per_step() / *request.economics.critical_batch;
 }
 
+std::optional<Dollars> price_per_gpu_hour(const PlanRequest& request) {
+  const std::optional<Dollars>& given = request.economics.gpu_hour;
+  return given ? given : request.cluster.price_per_gpu_hour();
+}
+
 Seconds paid_per_step(const PlanRequest& request, Seconds step) {
   const std::optional<Goodput> failures = goodput_of(request);
   return step * request.cluster.gpus() / (failures ? failures->fraction : 1);
 }
 
 Economics economics_of(const PlanRequest& request, Seconds step) {
-  const auto price = request.cluster.price_per_gpu_hour();
+  const auto price = price_per_gpu_hour(request);
   const auto cost = [&](Seconds time) {
     return *price * (time.in(kSecond) / 3600.0 * request.cluster.gpus());
   };

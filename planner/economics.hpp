@@ -75,6 +75,10 @@ struct Goodput {
 /// and E samples, with B_crit = E_min/S_min and E = B·S, hence E = E_min·(1 + B/B_crit).
 [[nodiscard]] double token_factor(const PlanRequest& request);
 
+/// Price of a GPU hour: --gpu-price, else that of the cluster's description, which is its own or
+/// the market's of its GPU.
+[[nodiscard]] std::optional<Dollars> price_per_gpu_hour(const PlanRequest& request);
+
 /// GPU time paid per step that counts:  GPUs · step / goodput, with goodput 1 where it is unknown.
 /// The cost of a plan up to the price of a GPU, which no plan changes.
 [[nodiscard]] Seconds paid_per_step(const PlanRequest& request, Seconds step);

@@ -111,7 +111,7 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     advice = *std::move(text);
   }
   CommandResult result;
-  result.exit_code = winner != nullptr ? kDone : kNo;
+  result.exit_code = explanation->choice.report.fitting_winner() != nullptr ? kDone : kNo;
   if (context.json) {
     result.output = explain_json(*explanation, answer, subject->resolved.provenance);
   } else if (typed != nullptr || (context.quiet && answer)) {

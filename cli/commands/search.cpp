@@ -56,7 +56,7 @@ Result<CommandResult> search_command(const CommandContext& context) {
   const SearchOutcome& report = choice->report;
   const Candidate* winner = report.winner();
   CommandResult result;
-  result.exit_code = winner != nullptr ? kDone : kNo;
+  result.exit_code = report.fitting_winner() != nullptr ? kDone : kNo;
   if (context.json) {
     const Timing timing{Seconds{line.seconds()}, report.counts.priced + report.counts.too_large};
     result.output = search_json(*choice, resolved->provenance, timing);

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/flags/this_machine.hpp"
 #include "cli/flags/values.hpp"
@@ -43,6 +45,12 @@ Result<double> tokens_of(const Setting& setting) {
   return static_cast<double>(*count);
 }
 
+Result<Dollars> price_of(const Setting& setting) {
+  const Result<double> price = parse_ratio(setting.value, setting.where, 1e-6, 1e6);
+  if (!price) return price.error();
+  return *price * kDollar;
+}
+
 /// The measurements of the run behind a report.
 Result<PastRun> past_run_of(const Setting& setting) {
   const Result<RunReport> report = read_run_report(setting.value);
@@ -66,6 +74,29 @@ std::string told(const MeasuredGoodput& run) {
                         with_gib(run.checkpoint), duration(run.write));
   }
   return text;
+}
+
+/// Where a price is from, which money is shown with: of the GPUs of a catalog it is the market's,
+/// and a provider's own may be several times as high.
+void tell_price(PlanRequest& request) {
+  const std::optional<Dollars> price = request.cluster.price_per_gpu_hour();
+  const bool shown = request.job.token_budget || request.max_gpus;
+  if (!shown || !price || request.economics.gpu_hour) return;
+  const std::vector<Fact>& facts = request.cluster.machine().facts;
+  const auto fact_of = [&](std::string_view name) {
+    const auto at = std::ranges::find(facts, name, &Fact::name);
+    return at != facts.end() ? &*at : nullptr;
+  };
+  const Fact* own = fact_of("price_per_gpu_hour");
+  const Fact* market = fact_of("gpu.price");
+  const Fact* fact = own != nullptr ? own : market;
+  const std::string source = fact != nullptr && !fact->source.empty() ? fact->source : "no source";
+  request.assumptions.push_back(fmt::format(
+      "a GPU hour costs {:.2f} USD{} ({}): --gpu-price", price->in(kDollar),
+      own != nullptr ? ", as the cluster's description says"
+                     : fmt::format(", what {} costs on the market, not at this provider",
+                                   request.cluster.gpu().name),
+      source));
 }
 
 /// Failures matter where days or goodput are shown.
@@ -141,10 +172,12 @@ Status read_economics(const Settings& settings, PlanRequest& request) {
   if (const Status ok = read(settings, "critical-batch", o.critical_batch, tokens_of); !ok) {
     return ok;
   }
+  if (const Status ok = read(settings, "gpu-price", o.gpu_hour, price_of); !ok) return ok;
   if (const Status ok = read(settings, "goodput-from", o.measured, past_run_of); !ok) return ok;
   if (settings.has("max-gpus")) request.max_gpus = request.cluster.gpus();
   if (const Status progress = check_progress(settings, request); !progress) return progress.error();
   tell_failures(request);
+  tell_price(request);
   return Done{};
 }
 

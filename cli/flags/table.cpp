@@ -104,6 +104,10 @@ const std::vector<Flag>& flag_table() {
        "aggregate checkpoint bandwidth of the job, for example 20GB/s; default: 83 MB/s per GPU",
        kJob},
       {"restart-time", "TIME", "time from a failure until training resumes; default: 10min", kJob},
+      {"gpu-price", "USD",
+       "price of a GPU hour in USD, for example 3.93; default: that of the cluster's description, "
+       "else what its GPU costs on the market",
+       kJob},
       {"goodput-from", "REPORT.json",
        "run report whose measured checkpoints, failures and restarts stand for those of this job",
        kJob},

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
@@ -25,6 +26,37 @@ std::vector<std::string> all_names_of_frameworks() {
     names.insert(names.end(), framework.also_called.begin(), framework.also_called.end());
   }
   return names;
+}
+
+/// Software that runs one of the frameworks: what to ask for in its place.
+struct Runner {
+  std::string_view name;  ///< lower case
+  std::string_view ask;
+};
+constexpr std::string_view kMegatronRunner =
+    "it runs Megatron-Core: --framework megatron-core; plan export and plan import have its format";
+constexpr std::string_view kTrainerRunner =
+    "ask for what it trains with: --framework deepspeed, or fsdp1 or fsdp2 for PyTorch's FSDP";
+constexpr std::array<Runner, 14> kRunners = {{{"nemo", kMegatronRunner},
+                                              {"megatron-bridge", kMegatronRunner},
+                                              {"megatron-lm", kMegatronRunner},
+                                              {"accelerate", kTrainerRunner},
+                                              {"axolotl", kTrainerRunner},
+                                              {"fsdp", kTrainerRunner},
+                                              {"hf", kTrainerRunner},
+                                              {"huggingface", kTrainerRunner},
+                                              {"lightning", kTrainerRunner},
+                                              {"llama-factory", kTrainerRunner},
+                                              {"peft", kTrainerRunner},
+                                              {"pytorch", kTrainerRunner},
+                                              {"transformers", kTrainerRunner},
+                                              {"trl", kTrainerRunner}}};
+
+/// What to ask for in place of `name`, where that is known.
+std::string asked_instead(std::string_view name, const std::vector<std::string>& known) {
+  const std::string lower = lower_case(name);
+  const auto* const at = std::ranges::find(kRunners, lower, &Runner::name);
+  return at != kRunners.end() ? std::string(at->ask) : did_you_mean(name, known);
 }
 
 }  // namespace
@@ -62,7 +94,7 @@ Result<Framework> find_framework(std::string_view name) {
   }
   const std::vector<std::string> known = all_names_of_frameworks();
   return input_error("--framework", "unknown framework " + in_quotes(name),
-                     fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
+                     fmt::format("one of {}", fmt::join(known, ", ")), asked_instead(name, known));
 }
 
 const Framework& executing_framework() {

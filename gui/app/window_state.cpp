@@ -94,6 +94,10 @@ void Window::show_counts() {
     show_status(tr("Nothing fits; the configuration on the right comes closest"), true);
     return;
   }
+  if (!report.winner()->fits) {
+    show_status(tr("Nothing is likely to fit; the configuration on the right may"), true);
+    return;
+  }
   show_status(
       tr("%1 layouts: %2 fit, %3 out of memory, %4 pruned by their bounds, the rest invalid")
           .arg(qt_text(grouped(report.counts.points)), qt_text(grouped(report.counts.fitting)),

@@ -47,6 +47,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {"mtbf", "Node MTBF"},
                                  {"checkpoint-bandwidth", "Checkpoint bandwidth"},
                                  {"restart-time", "Restart time"},
+                                 {"gpu-price", "GPU hour, USD"},
                                  {"goodput-from", "Goodput from", true}};
 
 /// Formats, formats with any recipe of states that a framework has, and recipes.
@@ -120,6 +121,9 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "mtbf" && r.cluster.mtbf_per_node())
     return qt_text(duration(*r.cluster.mtbf_per_node()));
   if (flag == "mtbf") return QStringLiteral("e.g. 6338h");
+  if (flag == "gpu-price" && r.cluster.price_per_gpu_hour())
+    return qt_text(fmt::format("{:.2f}", r.cluster.price_per_gpu_hour()->in(kDollar)));
+  if (flag == "gpu-price") return QStringLiteral("e.g. 3.93");
   if (flag == "goodput-from") return QStringLiteral("report of a run");
   if (flag == "restart-time") return qt_text(duration(kRestart));
   if (flag == "checkpoint-bandwidth") return QStringLiteral("e.g. 20GB/s");

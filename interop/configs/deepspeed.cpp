@@ -1,6 +1,8 @@
 // DeepSpeed's JSON, with the arguments of HuggingFace's trainer that it is used with.
 #include <fmt/format.h>
 
+#include "core/base/text.hpp"
+#include "core/model/model_io.hpp"
 #include "interop/configs/rows.hpp"
 
 namespace echelon {
@@ -8,6 +10,14 @@ namespace echelon {
 namespace {
 
 using P = ParallelPlan;
+
+/// Source: TRL 040e32d, trl/trainer/model_config.py; PEFT 00073fe, src/peft/utils/constants.py.
+constexpr std::string_view kAdaptersAsked =
+    "adapters alone are trained: --lora and their rank (lora_r; TRL's default is 16), as "
+    "16:linear_qkv where they are those of PEFT's default, q_proj and v_proj";
+constexpr std::string_view kQuantizedAsked =
+    "frozen weights in 4 bits: --quantized-weights nf4, or nf4:double-quant with "
+    "use_bnb_nested_quant";
 
 /// train_batch_size = microbatch x accumulation x dp: any two of the three are enough.
 MaybeValue read_batch(const ConfigRow& row, const ConfigReading& reading) {
@@ -130,14 +140,46 @@ MaybeValue read_stage(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(ReadValue{std::to_string(*stage), Origin::found, reading.place(*entry)});
 }
 
+/// As HuggingFace's parser of arguments reads switches. Source: transformers 5.24, hf_argparser.py,
+/// string_to_bool.
+bool is_on(const ConfigEntry& entry) {
+  const std::string text = lower_case(entry.value.first().text);
+  return text == "true" || text == "t" || text == "yes" || text == "y" || text == "1";
+}
+
+/// Ranks on a node x nodes, by the launchers of PyTorch and DeepSpeed; or all, by accelerate's.
+/// Source: DeepSpeed edaa7221, deepspeed/launcher/runner.py.
+MaybeValue read_started_ranks(const ConfigRow& row, const ConfigReading& reading) {
+  constexpr std::ptrdiff_t kOfAllRanks = 2;  // keys; then pairs: ranks on a node, nodes
+  for (const std::string_view key : {row.keys[0], row.keys[1]}) {
+    const Result<std::optional<int>> all = number_at(reading, key);
+    if (!all) return all.error();
+    if (!*all) continue;
+    const std::string place = reading.place(*reading.find(key));
+    return std::optional(ReadValue{std::to_string(**all), Origin::found, place});
+  }
+  ConfigRow launcher = row;
+  launcher.keys.erase(launcher.keys.begin(), launcher.keys.begin() + kOfAllRanks);
+  return read_launcher(launcher, reading);
+}
+
+/// By its name in the catalog or on the Hub, or its folder; of others --model is asked for.
+MaybeValue read_model_name(const ConfigRow& row, const ConfigReading& reading) {
+  const ConfigEntry* entry = reading.find(row.keys);
+  if (entry == nullptr || !load_model(entry->value.first().text)) return std::optional<ReadValue>{};
+  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
+}
+
+void write_nothing(const ConfigRow&, const RunConfig&, ConfigDocument&) {}
+
 MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
   if (entry == nullptr) {
     return std::optional(
         ReadValue{"none", Origin::assumed, "recomputation is in the user's code (--recompute)"});
   }
-  return std::optional(ReadValue{entry->value.first().text == "true" ? "full" : "none",
-                                 Origin::found, reading.place(*entry)});
+  return std::optional(
+      ReadValue{is_on(*entry) ? "full" : "none", Origin::found, reading.place(*entry)});
 }
 
 }  // namespace
@@ -147,6 +189,10 @@ ConfigFormat deepspeed_format() {
       elsewhere(plan_part<&P::recompute>, "gradient_checkpointing of the model or the trainer",
                 {"gradient-checkpointing", "gradient_checkpointing"});
   recompute.read = read_recompute;
+  ConfigRow gpus = elsewhere(
+      &RunConfig::gpus, "launcher: --num_gpus and --num_nodes",
+      {"num_processes", "num-processes", "num-gpus", "num-nodes", "nproc-per-node", "nnodes"});
+  gpus.read = read_started_ranks;
   ConfigFormat format{
       .name = "deepspeed",
       .title = "DeepSpeed",
@@ -158,8 +204,9 @@ ConfigFormat deepspeed_format() {
       .rows =
           {
               fixed(&RunConfig::framework, "deepspeed"),
-              elsewhere(&RunConfig::gpus, "launcher: --num_gpus and --num_nodes",
-                        {"num_processes"}),
+              std::move(gpus),
+              computed(&RunConfig::model_name, {"model-name-or-path", "model_name_or_path"},
+                       write_nothing, read_model_name),
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size", "max_length",
                          "max_seq_length", "block_size"}),
@@ -230,21 +277,22 @@ ConfigFormat deepspeed_format() {
               computed(plan_part<&P::bucket>, {"zero_optimization.reduce_bucket_size"},
                        write_bucket, read_bucket),
           },
+      .other_files = {"deepspeed", "deepspeed-config", "deepspeed_config.deepspeed_config_file"},
+      .asked = {{"use-peft", "lora", kAdaptersAsked},
+                {"use_peft", "lora", kAdaptersAsked},
+                {"lora-r", "lora", kAdaptersAsked},
+                {"lora_r", "lora", kAdaptersAsked},
+                {"lora-rank", "lora", kAdaptersAsked},
+                {"lora_rank", "lora", kAdaptersAsked},
+                {"load-in-4bit", "quantized-weights", kQuantizedAsked},
+                {"load_in_4bit", "quantized-weights", kQuantizedAsked}},
       .unpriced = {{"zero_optimization.offload_param.device", "none"},
                    {"deepspeed_config.offload_param_device", "none"},
                    {"bf16.bf16_master_weights_and_grads"},
                    {"fp16.fp16_master_weights_and_grads"},
                    {"zero_optimization.zero_hpz_partition_size", "1"},
                    {"zero_optimization.zero_quantized_weights"},
-                   {"zero_optimization.zero_quantized_gradients"},
-                   {"use-peft"},
-                   {"use_peft"},
-                   {"load-in-4bit"},
-                   {"load_in_4bit"},
-                   {"lora-r"},
-                   {"lora_r"},
-                   {"lora-rank"},
-                   {"lora_rank"}},
+                   {"zero_optimization.zero_quantized_gradients"}},
   };
   add_rows(format, without_expert_rows());
   return format;

@@ -104,6 +104,14 @@ struct UnpricedSetting {
   std::string_view priced_with = "";
 };
 
+/// A setting without which the plan is another one, and that a flag stands for: the flag is asked
+/// for. Of several settings of one flag the first that the file has decides.
+struct AskedSetting {
+  std::string_view key;
+  std::string_view flag;  ///< "lora"
+  std::string_view what;  ///< what it means, and what to give
+};
+
 /// A remark of an export that writes the key.
 struct KeyNote {
   std::string_view key;
@@ -148,6 +156,10 @@ struct ConfigFormat {
   std::string_view usage = "";           ///< how the file is given to the framework
   std::vector<ConfigRow> rows{};
   std::vector<FillIn> fill_in{};
+  /// Settings that name another file of the format, which states the ZeRO stage and what goes with
+  /// it.
+  std::vector<std::string_view> other_files{};
+  std::vector<AskedSetting> asked{};
   std::vector<UnpricedSetting> unpriced{};
   std::vector<KeyNote> key_notes{};
   std::vector<Reset> resets{};

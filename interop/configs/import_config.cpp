@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/base/text.hpp"
@@ -10,6 +11,7 @@
 #include "interop/configs/export.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
+#include "interop/configs/unread_files.hpp"
 
 namespace echelon {
 
@@ -53,42 +55,6 @@ std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document
       read.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
 
-/// Files that are no configuration of a framework that is read; single settings have the same
-/// names.
-struct UnreadFile {
-  std::string_view found;
-  std::vector<std::string_view> keys;  ///< that it is recognized by, all of them
-  std::string_view instead;
-};
-
-const std::vector<UnreadFile>& unread_files() {
-  static const std::vector<UnreadFile> kFiles = {
-      {"a plan of this program",
-       {"hashes.contents", "request.model.name"},
-       "plan predict, explain, compare and export take it as a word, without --from"},
-      {"a model of HuggingFace", {"model_type", "vocab_size"}, "--model takes it"},
-      {"a configuration of LLaMA-Factory",
-       {"finetuning_type"},
-       "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
-       "--seq (cutoff_len), --microbatch (per_device_train_batch_size), --global-batch, and "
-       "--recompute full unless it has disable_gradient_checkpointing; adapters are --lora RANK"},
-      {"a configuration of GPT-NeoX",
-       {"pipe_parallel_size", "model_parallel_size"},
-       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model_parallel_size), "
-       "--pp (pipe_parallel_size) and the others to plan predict --framework megatron-deepspeed"},
-      {"a configuration of GPT-NeoX",
-       {"pipe-parallel-size", "model-parallel-size"},
-       "its JSON for DeepSpeed lacks the degrees: --model, --gpus, --tp (model-parallel-size), "
-       "--pp (pipe-parallel-size) and the others to plan predict --framework megatron-deepspeed"},
-      {"a configuration of axolotl",
-       {"base_model", "micro_batch_size"},
-       "the JSON that its setting deepspeed names is read, with --model, --gpus, --precision, "
-       "--seq (sequence_len), --microbatch (micro_batch_size), --global-batch, and --recompute "
-       "full where it has gradient_checkpointing; adapters are --lora RANK"},
-  };
-  return kFiles;
-}
-
 /// Settings of the format itself: nodes and ranks are those of any script.
 std::size_t own_keys_read(const ConfigFormat& format, const ConfigDocument& document) {
   std::set<std::string_view> launcher;
@@ -111,13 +77,7 @@ Result<const ConfigFormat*> recognized(const ConfigDocument& document, const Giv
       most = read;
     }
   }
-  for (const UnreadFile& file : unread_files()) {
-    const bool is_it = std::ranges::all_of(
-        file.keys, [&](std::string_view key) { return document.find(key) != nullptr; });
-    if (!is_it) continue;
-    return input_error(document.name, std::string(file.found),
-                       "a configuration of a training framework", std::string(file.instead));
-  }
+  if (std::optional<Error> unread = refuse_unread(document)) return *std::move(unread);
   if (best != nullptr) return best;
   std::string all;
   for (const ConfigFormat& format : config_formats()) {
@@ -256,7 +216,14 @@ void complete_model(ConfigReading& reading) {
   const bool shaped = model.layers > 0 && model.hidden > 0 && model.heads > 0;
   if (!shaped) {
     if (!reading.knows(&RunConfig::model_name) || model.layers == 0) {
-      reading.asks.push_back("--model: the file does not describe the model");
+      const ConfigRow* row = row_of(reading.format, &RunConfig::model_name);
+      const ConfigEntry* named = row != nullptr ? reading.find(row->keys) : nullptr;
+      reading.asks.push_back(
+          named == nullptr
+              ? "--model: the file does not describe the model"
+              : fmt::format("--model: {} names {}, which is not in the catalog: its "
+                            "config.json, or the folder that holds it",
+                            reading.place(*named), printable(named->value.first().text)));
     }
     return;
   }
@@ -298,6 +265,32 @@ void ask_for_unread_parts(ConfigReading& reading) {
                                          reading.place(entry), part.what, reading.format.title));
       return;
     }
+  }
+}
+
+/// Without the other file, defaults would be taken for what it states.
+void ask_for_other_file(ConfigReading& reading) {
+  const ConfigRow* stage = row_of(reading.format, plan_part<&P::zero>);
+  if (stage == nullptr || reading.find(stage->keys) != nullptr) return;
+  for (const std::string_view key : reading.format.other_files) {
+    const ConfigEntry* entry = reading.find(key);
+    if (entry == nullptr || same_word(entry->value.first().text, "true")) continue;
+    reading.asks.push_back(fmt::format(
+        "--zero: {} names {}, which states the ZeRO stage: plan import takes both files",
+        reading.place(*entry), printable(entry->value.first().text)));
+    return;
+  }
+}
+
+void ask_for_flags(ConfigReading& reading) {
+  std::set<std::string_view> decided;
+  for (const AskedSetting& each : reading.format.asked) {
+    const ConfigEntry* entry = reading.find(each.key);
+    if (entry == nullptr || !decided.insert(each.flag).second) continue;
+    const std::string text = lower_case(entry->value.joined());
+    if (text == "false" || text == "no" || text == "0") continue;
+    reading.asks.push_back(fmt::format("--{}: {} = {}: {}", each.flag, reading.place(*entry),
+                                       printable(text), each.what));
   }
 }
 
@@ -384,6 +377,8 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
   if (!open.empty()) leave_open(open.front(), *reading);
   complete_model(*reading);
   if (!given.model) ask_for_unread_parts(*reading);
+  ask_for_other_file(*reading);
+  ask_for_flags(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();
   ask_for_the_rest(*reading);
   ImportedConfig out;

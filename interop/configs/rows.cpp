@@ -10,6 +10,7 @@
 #include "core/base/saturated_product.hpp"
 #include "core/base/text.hpp"
 #include "core/framework/stage_layers.hpp"
+#include "interop/configs/import.hpp"
 #include "interop/configs/precisions.hpp"
 #include "planner/space/legality.hpp"
 
@@ -70,7 +71,7 @@ MaybeValue found_or(const ConfigReading& reading, std::string_view key, std::str
 
 bool says(const ConfigReading& reading, std::string_view key, std::string_view value) {
   const ConfigEntry* entry = reading.find(key);
-  return entry != nullptr && entry->value.first().text == value;
+  return entry != nullptr && same_word(entry->value.first().text, value);
 }
 
 void write_context(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {

@@ -74,8 +74,8 @@ ChainStep step_of(Technique technique, const PlanRequest& request,
     step.limit.bottleneck = batch ? Bottleneck::batch : Bottleneck::shapes;
     return step;
   }
-  if (report->winner() != nullptr) {
-    step.plan = *report->winner();
+  if (const Candidate* fitting = report->fitting_winner()) {
+    step.plan = *fitting;
     step.stage = step.plan->prediction.memory.tightest_stage;
   } else if (!report->nearest_infeasible.empty()) {
     const NearestInfeasible& miss = report->nearest_infeasible.front();
@@ -282,7 +282,7 @@ bool Chain::append_best(const std::vector<NextStep>& candidates) {
     PlanRequest request = request_with(next);
     request.no_worse_than = goal;
     const Result<SearchOutcome> report = search(request, search_progress());
-    const Candidate* winner = report ? report->winner() : nullptr;
+    const Candidate* winner = report ? report->fitting_winner() : nullptr;
     if (stopped_) return false;
     if (winner == nullptr || winner->expected() > goal) continue;
     if (!has(winner->plan, next.technique) || (next.also && !has(winner->plan, *next.also)))
@@ -331,7 +331,7 @@ void Chain::extend_while_faster(Seconds goal) {
 }
 
 void Chain::build(const SearchOutcome& last) {
-  const Candidate* winner = last.winner();
+  const Candidate* winner = last.fitting_winner();
   const NextStep plain{Technique::data_parallel, {}, {}};
   if (request_.cluster.gpus() > 1 || steps_.empty()) append(plain, search_with(plain));
   const bool fits = extend_until_it_fits();

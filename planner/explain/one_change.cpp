@@ -53,10 +53,8 @@ std::vector<OneChange> one_change_plans(const PlanRequest& request, const Candid
     changed.top = 1;
     respect.release(changed.constraints);
     const Result<SearchResult> found = optimize(changed);
-    const Candidate* best = found ? found->report.winner() : nullptr;
+    const Candidate* best = found ? found->report.fitting_winner() : nullptr;
     if (best == nullptr) continue;
-    // Where no plan is likely to fit, a search answers with one that is not: the same, perhaps.
-    if (best->prediction.memory.peak_reserved > request.usable_memory()) continue;
     const bool faster = best->prediction.time.step < plan.prediction.time.step;
     if (faster || !plan.fits) out.push_back({respect.what, *best});
   }

@@ -54,7 +54,7 @@ ScalingPoint scaling_point(const PlanRequest& request, const ParallelPlan& plan,
   const Result<SearchResult> choice = optimize(sized, progress);
   if (!choice)
     point.why_none = choice.error().message();
-  else if (const Candidate* winner = choice->report.winner())
+  else if (const Candidate* winner = choice->report.fitting_winner())
     point.best = delivered(sized, *winner);
   else
     point.why_none = "nothing fits";

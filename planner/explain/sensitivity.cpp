@@ -211,7 +211,7 @@ std::optional<Sensitivity> sensitivity(const PlanRequest& request, const Candida
   if (s.kept && s.kept->fits) changed->no_worse_than = s.kept->expected();
   const Result<SearchResult> choice = optimize(*changed, progress);
   if (!choice) return std::nullopt;
-  const Candidate* best = choice->report.winner();
+  const Candidate* best = choice->report.fitting_winner();
   if (s.kept && stays(*s.kept, winner, best)) {
     s.winner = s.kept;
   } else if (best != nullptr) {

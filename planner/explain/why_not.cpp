@@ -182,8 +182,8 @@ std::optional<Candidate> best_with(const PlanRequest& request, const PlanConstra
   PlanRequest changed = request;
   changed.constraints = pinned;
   const Result<SearchResult> choice = optimize(changed);
-  if (!choice || choice->report.winner() == nullptr) return std::nullopt;
-  return *choice->report.winner();
+  if (!choice || choice->report.fitting_winner() == nullptr) return std::nullopt;
+  return *choice->report.fitting_winner();
 }
 
 struct Neighbor {
@@ -233,9 +233,7 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
   const Result<SearchResult> choice = optimize(changed);
   WhyNot out;
   const Candidate* best = choice ? choice->report.winner() : nullptr;
-  const bool likely =
-      best != nullptr && best->score.fits_probability.value_or(1) >= changed.least_probability;
-  if (likely) {
+  if (best != nullptr && best->fits) {
     out.asked = *best;
     if (winner == nullptr) {
       out.verdict = WhyNot::Verdict::better;

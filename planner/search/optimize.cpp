@@ -41,14 +41,14 @@ BestPlan best_plan_of(const PlanRequest& request, const Candidate* winner, const
     out.best = *winner;
     out.key = objective_key(request, *winner);
   } else {
-    out.why_none = stopped ? "stopped before a plan was found" : "nothing fits";
+    out.why_none = stopped ? "stopped before a plan was found" : "nothing is likely to fit";
   }
   return out;
 }
 
 /// One GPU count as an entry of the table.
 GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
-  return {best_plan_of(request, report ? report->winner() : nullptr,
+  return {best_plan_of(request, report ? report->fitting_winner() : nullptr,
                        report ? nullptr : &report.error(), report && !report->exhaustive),
           request.cluster.gpus()};
 }
@@ -79,8 +79,10 @@ Result<SearchResult> choose_among(const std::vector<int>& counts, const PlanRequ
       last_error = report.error();
       continue;
     }
-    for (ParetoPoint& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
     const GpuCountResult& outcome = outcomes.back();
+    if (outcome.best) {
+      for (ParetoPoint& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
+    }
     // Where nothing fits yet, the largest count shows what is missing.
     const bool better = outcome.best ? !best_key || outcome.key < *best_key : !best_key;
     if (!better) continue;
@@ -123,7 +125,7 @@ Result<SearchResult> choose_recipe(const PlanRequest& request, const Progress& p
         optimize_alone(one, [&](double part) { return !progress || progress(share(part)); });
     const PlanRequest& asked = found ? found->request : one;
     outcomes.push_back(
-        {best_plan_of(asked, found ? found->report.winner() : nullptr,
+        {best_plan_of(asked, found ? found->report.fitting_winner() : nullptr,
                       found ? nullptr : &found.error(), found && !found->report.exhaustive),
          one.job.precision.name});
     if (!found) {

@@ -33,7 +33,8 @@ Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, 
                                   simulator, prediction.time);
   cost_model.price_throughput(out.plan, prediction);
   const Bytes reserved = prediction.memory.peak_reserved;
-  out.fits = reserved <= request.usable_memory();
+  out.fits =
+      reserved <= memory_limit(request, std::max(request.least_probability, kLeastProbability));
   const bool cannot = cannot_fit(request, prediction.memory);
   out.score = score_of(request, features_of(request, out.plan), cannot ? kMoreThanAny : reserved);
   return out;

@@ -12,7 +12,7 @@ namespace echelon {
 struct Candidate {
   ParallelPlan plan;
   PlanCosts prediction;
-  bool fits = false;
+  bool fits = false;       ///< with a probability of at least kLeastProbability
   bool simulated = false;  ///< the step; else its closed form was taken: too many microbatches
   Score score{};
   /// What a search minimizes: the step times its weight.

@@ -186,14 +186,16 @@ Result<SearchOutcome> search(const PlanRequest& request, const Progress& progres
   if (const Status possible = check_contradictions(request); !possible) return possible.error();
   Result<SearchOutcome> report = search_within(request, progress);
   if (!report || report->winner() != nullptr || !report->exhaustive || request.max_memory ||
-      request.least_probability <= kLastResort) {
+      request.no_worse_than || request.least_probability <= kLastResort) {
     return report;
   }
   PlanRequest tight = request;
   tight.least_probability = kLastResort;
   Result<SearchOutcome> unlikely = search_within(tight, progress);
   const bool any = unlikely && unlikely->winner() != nullptr;
-  return any && unlikely->winner()->score.fits_probability > 0 ? unlikely : report;
+  if (!any || !(unlikely->winner()->score.fits_probability > 0)) return report;
+  unlikely->nearest_infeasible = std::move(report->nearest_infeasible);
+  return unlikely;
 }
 
 }  // namespace echelon

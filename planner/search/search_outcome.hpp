@@ -120,7 +120,8 @@ struct SearchOutcome {
   std::vector<Candidate> pareto;  ///< no other plan is both faster and smaller; fastest first
   bool whole_front = false;       ///< `pareto` is that of all plans, else of those priced
   std::vector<RejectionCount> rejected;
-  std::vector<NearestInfeasible> nearest_infeasible;  ///< filled when nothing fits, closest first
+  /// Filled when nothing is likely to fit, closest first.
+  std::vector<NearestInfeasible> nearest_infeasible;
   SearchCounts counts;
   bool exhaustive = true;               ///< every point was priced or bounded
   std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
@@ -134,6 +135,10 @@ struct SearchOutcome {
   [[nodiscard]] bool proved() const { return best_as_assumed() && proved_gap == 0; }
   [[nodiscard]] const Candidate* winner() const {
     return candidates.empty() ? nullptr : &candidates.front();
+  }
+  /// Nothing also where no plan is likely to fit, and the winner is the best that may.
+  [[nodiscard]] const Candidate* fitting_winner() const {
+    return winner() != nullptr && winner()->fits ? winner() : nullptr;
   }
 };
 

@@ -645,32 +645,23 @@ Found check_zero(const ModelSpec& model, const PrecisionRecipe& precision,
   return {};
 }
 
-/// Offloaded states must fit into the hosts' memory, 16 bytes for each of their parameters: fp32
-/// copies of weight and gradient and both moments, whatever the GPU keeps of the others. Every
-/// data-parallel replica of a shard holds those of the whole model. Source: Megatron-LM,
-/// megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py (param_to_fp32_param,
-/// cpu_copy_map_grad and torch's Adam, all pinned); DeepSpeed,
-/// deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs. Assumes nodes
-/// with as many parameters each.
-Found check_host_memory(const ModelSpec& model, const ClusterTopology& cluster,
+Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
+                        const ClusterTopology& cluster, const Framework& framework,
                         const ParallelPlan& p) {
   if (p.offload_optimizer <= 0) return {};
-  constexpr double kOffloaded = 16;
-  const double replicas = static_cast<double>(p.dp) * p.cp / p.shard_group;
-  const Bytes all = Bytes{static_cast<double>(model.parameters()) * replicas * kOffloaded} /
-                    std::max(1, cluster.nodes());
+  const Bytes needed = offloaded_states(model, job, cluster, framework, p);
   const Bytes memory = cluster.node().cpu_memory;
   if (memory <= Bytes{}) {
     return Rejection{contradictory,
                      "offloaded states on nodes whose description does not say their cpu_memory"};
   }
-  if (p.offload_optimizer * all <= memory) return {};
-  const double most = std::floor(100 * (memory / all)) / 100;
+  if (needed <= memory) return {};
+  const double most = std::floor(100 * p.offload_optimizer * (memory / needed)) / 100;
   return Rejection{
       contradictory,
       fmt::format("offloaded states of {:.0f} GiB per node, whose CPU memory is {:.0f} GiB: at "
                   "most {:.0f} % of the optimizer",
-                  (p.offload_optimizer * all).in(1_GiB), memory.in(1_GiB), 100 * most)};
+                  needed.in(1_GiB), memory.in(1_GiB), 100 * most)};
 }
 
 /// Each stage's own numbers of full and selective layers.
@@ -981,6 +972,18 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
   return check_rules(model, job.precision, framework, RulePart::schedule, plan);
 }
 
+Bytes offloaded_states(const ModelSpec& model, const TrainingJob& job,
+                       const ClusterTopology& cluster, const Framework& framework,
+                       const ParallelPlan& plan) {
+  constexpr double kOffloaded = 16;
+  const double replicas = static_cast<double>(plan.dp) * plan.cp / plan.shard_group;
+  const std::int64_t trained =
+      job.adapters ? adapter_parameters(model, *job.adapters, framework.adapts_each_module)
+                   : model.parameters();
+  return plan.offload_optimizer * Bytes{static_cast<double>(trained) * replicas * kOffloaded} /
+         std::max(1, cluster.nodes());
+}
+
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
                                         const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
@@ -988,7 +991,7 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJo
   if (Found found = check_zero_of_quantized(job, plan)) return found;
   if (Found found = check_rules(model, job.precision, framework, RulePart::sharding, plan))
     return found;
-  return check_host_memory(model, cluster, plan);
+  return check_host_memory(model, job, cluster, framework, plan);
 }
 
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,

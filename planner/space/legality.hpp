@@ -137,6 +137,16 @@ struct Rejection {
                                                       const ClusterTopology& cluster,
                                                       const Framework& framework,
                                                       const ParallelPlan& plan);
+/// States of the optimizer that a plan keeps in the memory of each node's host: 16 bytes for each
+/// of their parameters, fp32 copies of weight and gradient and both moments, whatever the GPU keeps
+/// of the others. Every data-parallel replica of a shard holds those of all that is trained.
+/// Source: Megatron-LM, megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py
+/// (param_to_fp32_param, cpu_copy_map_grad and torch's Adam, all pinned); DeepSpeed,
+/// deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs. Assumes nodes
+/// with as many parameters each.
+[[nodiscard]] Bytes offloaded_states(const ModelSpec& model, const TrainingJob& job,
+                                     const ClusterTopology& cluster, const Framework& framework,
+                                     const ParallelPlan& plan);
 
 /// The fewest layers a stage may hold: one per chunk, but none next to the embedding and the loss
 /// where the framework lays out chunks freely. Source: Megatron-Core

@@ -35,6 +35,7 @@ struct TrainingEconomics {
                                                          ///< ClusterTopology::storage_bandwidth()
   std::optional<Seconds> restart{};        ///< from a failure until the job computes again
   std::optional<double> critical_batch{};  ///< tokens
+  std::optional<Dollars> gpu_hour{};       ///< price of one; else that of the cluster's description
   std::optional<PastRun> measured{};
 };
 

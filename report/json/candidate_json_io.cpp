@@ -8,8 +8,6 @@ namespace echelon {
 
 namespace {
 
-constexpr Seconds kDay{86400};
-
 template <class Unit>
 Json or_null(const std::optional<Quantity<Unit>>& value, Quantity<Unit> unit) {
   return value ? Json(finite(value->in(unit), "an economic figure")) : Json(nullptr);

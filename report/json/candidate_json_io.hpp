@@ -12,6 +12,7 @@
 namespace echelon {
 
 inline constexpr int kReportSchema = 3;
+inline constexpr Seconds kDay{86400};
 
 /// `score` and `simulated` are those of the candidate that `file` holds.
 [[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,

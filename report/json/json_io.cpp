@@ -1,6 +1,7 @@
 #include "report/json/json.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/json/json_io.hpp"
@@ -121,7 +122,10 @@ Json best_plan_json(const SearchResult& choice, const char* key, Json value,
   if (!found.best) entry["why_none"] = found.why_none;
   if (found.best) {
     entry["plan"] = plan_json(found.best->plan, choice.request.job.global_batch);
-    entry["step_seconds"] = found.best->prediction.time.step.in(kSecond);
+    const Seconds step = found.best->prediction.time.step;
+    entry["step_seconds"] = step.in(kSecond);
+    const std::optional<Seconds> run = economics_of(choice.request, step).time_for_budget;
+    entry["days_for_token_budget"] = run ? Json(run->in(kDay)) : Json(nullptr);
     entry["peak_reserved_bytes"] = whole_bytes(found.best->prediction.memory.peak_reserved);
     entry["objective_value"] = found.key.value;
   }

@@ -261,8 +261,11 @@ std::string words_of(const Limit& limit) {
 std::string explain_text(const Explanation& explanation, const TextStyle& style) {
   const PlanRequest& request = explanation.choice.request;
   std::string out = beginning(explanation, style) + chain_text(request, explanation.chain, style);
-  if (explanation.choice.report.winner() == nullptr) {
-    out += "\n" + nearest_infeasible_text(request, explanation.choice.report, style);
+  const SearchOutcome& report = explanation.choice.report;
+  if (report.winner() == nullptr) {
+    out += "\n" + nearest_infeasible_text(request, report, style);
+  } else if (!report.winner()->fits) {
+    out += nearest_misses(report, style);
   }
   out += layout_text(explanation, style);
   if (const Candidate* winner = explanation.choice.report.winner()) {

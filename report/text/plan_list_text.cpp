@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/parse_quantity.hpp"
+#include "planner/economics.hpp"
 #include "report/format.hpp"
 #include "report/metrics.hpp"
 #include "report/text/table.hpp"
@@ -164,17 +166,17 @@ std::string plan_list_text(const SearchResult& choice, const TextStyle& style) {
 
 namespace {
 
-/// One of several searches: its step and memory, and its plan, or why there is none.
-void add_best(Table& table, std::vector<Cell> row, std::optional<double> gpus,
-              const BestPlan& found, bool chosen, const TextStyle& style) {
+/// One of several searches: its step, `costs` of it and memory, and its plan, or why there is none.
+void add_best(Table& table, std::vector<Cell> row, std::vector<Cell> costs, const BestPlan& found,
+              bool chosen, const TextStyle& style) {
   if (!found.best) {
-    row.insert(row.end(), gpus ? 3 : 2, Cell(""));
+    row.insert(row.end(), costs.size() + 2, Cell(""));
     row.emplace_back(found.why_none, Paint::dim);
     return table.add(std::move(row));
   }
   const PlanCosts& p = found.best->prediction;
   row.emplace_back(duration(p.time.step));
-  if (gpus) row.emplace_back(fmt::format("{:.3g}", *gpus * p.time.step.in(kSecond) / 3600));
+  row.insert(row.end(), costs.begin(), costs.end());
   row.emplace_back(with_gib(p.memory.peak_reserved));
   row.emplace_back(described(found.best->plan, style), chosen ? Paint::accent : Paint::plain);
   table.add(std::move(row));
@@ -185,15 +187,22 @@ void add_best(Table& table, std::vector<Cell> row, std::optional<double> gpus,
 /// What else was to be had on other numbers of GPUs.
 std::string gpu_counts_text(const SearchResult& choice, const TextStyle& style) {
   if (choice.counts.empty()) return {};
-  Table table({{"GPUs"},
-               {"step"},
-               {"GPU hours per step"},
-               {"memory"},
-               {"best plan there", Table::Align::left, 1}});
+  const std::optional<double>& budget = choice.request.job.token_budget;
+  std::vector<Table::Column> columns = {{"GPUs"}, {"step"}, {"GPU hours per step"}};
+  if (budget) columns.push_back({fmt::format("{} tokens in", human_count(*budget))});
+  columns.push_back({"memory"});
+  columns.push_back({"best plan there", Table::Align::left, 1});
+  Table table(columns);
   for (const GpuCountResult& count : choice.counts) {
     const bool chosen = count.best && count.gpus == choice.request.cluster.gpus();
-    add_best(table, {Cell(grouped(count.gpus), chosen ? Paint::bold : Paint::plain)}, count.gpus,
-             count, chosen, style);
+    std::vector<Cell> costs(budget ? 2 : 1, Cell(""));
+    if (count.best) {
+      const Seconds step = count.best->prediction.time.step;
+      costs[0] = Cell(fmt::format("{:.3g}", count.gpus * step.in(kSecond) / 3600));
+      if (budget) costs[1] = Cell(duration(*economics_of(choice.request, step).time_for_budget));
+    }
+    add_best(table, {Cell(grouped(count.gpus), chosen ? Paint::bold : Paint::plain)},
+             std::move(costs), count, chosen, style);
   }
   return heading(fmt::format("Numbers of GPUs, chosen by {}", name_of(choice.request.objective)),
                  style) +
@@ -269,7 +278,7 @@ std::string front_over_counts_text(const SearchResult& choice, const TextStyle& 
     if (plan.step() <= 2.0 * first) front.push_back(&plan);
   }
   if (front.size() < 2) return {};
-  const auto price = choice.request.cluster.price_per_gpu_hour();
+  const auto price = price_per_gpu_hour(choice.request);
   std::vector<Table::Column> columns = degree_columns("GPUs");
   columns.push_back({"step"});
   columns.push_back({"to spare"});

@@ -8,6 +8,7 @@
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
 #include "planner/economics.hpp"
+#include "planner/space/legality.hpp"
 #include "report/format.hpp"
 #include "report/plan_files.hpp"
 #include "report/text/table.hpp"
@@ -78,7 +79,7 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
   if (money.for_budget) {
     line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
                         human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
-                        request.cluster.price_per_gpu_hour()->in(kDollar));
+                        price_per_gpu_hour(request)->in(kDollar));
   }
   if (money.energy && money.energy->for_budget) {
     line += fmt::format(", about {} in GPU boards (shares of their power assumed)",
@@ -119,6 +120,16 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
   const bool likely = candidate.score.fits_probability.value_or(1) >= kLeastProbability;
   const Paint paint = !candidate.fits ? Paint::bad : likely ? Paint::good : Paint::warning;
   return line + painted(outcome + chance_of(candidate), paint, style);
+}
+
+/// Host memory that the plan needs, which the user's nodes may not have; "" without offload.
+std::string host_memory_line(const PlanRequest& request, const ParallelPlan& plan) {
+  if (plan.offload_optimizer <= 0) return {};
+  const Bytes needed =
+      offloaded_states(request.model, request.job, request.cluster, request.framework, plan);
+  return fmt::format("{} of the optimizer in the memory of each host, {} by the description of {}",
+                     with_gib(needed), with_gib(request.cluster.node().cpu_memory),
+                     printable(request.cluster.machine().name));
 }
 
 /// One kind of stage: categories as rows, with their shares, like the table of times.
@@ -317,6 +328,8 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                "           ", style);
   }
   out += folded(memory_line(request, candidate, style), "memory     ", style);
+  const std::string host = host_memory_line(request, candidate.plan);
+  if (!host.empty()) out += folded(host, "host       ", style);
   const std::string money = economics_line(request, candidate);
   if (!money.empty()) out += folded(money, "training   ", style);
   const std::string failures = failures_line(request, candidate.prediction.time.step);

@@ -56,14 +56,15 @@ std::string recommendation(const SearchResult& choice, const TextStyle& style) {
   const SearchOutcome& report = choice.report;
   const Candidate& best = *report.winner();
   const Seconds step = best.prediction.time.step;
-  std::string out = fmt::format("Run {}: {} per step", described(best.plan, style), duration(step));
   const std::optional<double> likely = best.score.fits_probability;
-  const bool risky = likely && *likely < kLeastProbability;
-  if (risky) {
+  std::string out = fmt::format(
+      "{} {}: {} per step", best.fits ? "Run" : "Nothing is likely to fit. The best that may is",
+      described(best.plan, style), duration(step));
+  if (best.fits) {
+    out += likely ? chance_of(best) : fmt::format(", {} to spare", spare_of(choice.request, best));
+  } else {
     out += fmt::format(", but it is only {}: no plan is {:.0f} % likely to", likely_to_fit(*likely),
                        100 * kLeastProbability);
-  } else {
-    out += likely ? chance_of(best) : fmt::format(", {} to spare", spare_of(choice.request, best));
   }
   if (report.fastest) {
     const double slower = step / report.fastest->prediction.time.step - 1;
@@ -72,7 +73,7 @@ std::string recommendation(const SearchResult& choice, const TextStyle& style) {
                        slower < kLeastShown ? "less than 0.1 %" : percent(slower),
                        drawbacks(*report.fastest, best));
   }
-  return "\n" + folded(painted(out + ".", risky ? Paint::warning : Paint::bold, style), "", style);
+  return "\n" + folded(painted(out + ".", best.fits ? Paint::bold : Paint::bad, style), "", style);
 }
 
 /// The plan with the shortest step, and that of those likely to fit, where others were chosen.
@@ -108,19 +109,6 @@ std::string rejections(const SearchOutcome& report, const TextStyle& style) {
                Cell(rejection.nearest, Paint::dim)});
   }
   return heading("Ruled out", style) + table.text(style);
-}
-
-std::string nearest_infeasible(const SearchOutcome& report, const TextStyle& style) {
-  std::string out = heading("Nearest misses", style);
-  for (const NearestInfeasible& miss : report.nearest_infeasible) {
-    out += folded(described(miss.candidate.plan, style), "  ", style);
-    out += folded(
-        fmt::format("stage {} is short by {} ({} bytes); fits with {}", miss.stage,
-                    painted(with_gib(miss.missing), Paint::bad, style),
-                    grouped(static_cast<std::int64_t>(miss.missing.in(kByte))), fixes_text(miss)),
-        "    ", style);
-  }
-  return out;
 }
 
 /// Flags that change one thing of a plan and leave it legal; "" where none of these does.
@@ -197,9 +185,10 @@ std::string proof_of(const SearchOutcome& report) {
         grouped(counts.fitting), 100 * report.proved_gap);
   }
   const std::string looked_at = fmt::format(
-      "{} fit and were priced, {} were ruled out by their bounds, {} do not fit, the rest were "
+      "{} {}fit and were priced, {} were ruled out by their bounds, {} do not fit, the rest were "
       "rejected (below).",
-      grouped(counts.fitting), grouped(counts.bounded), grouped(counts.too_large));
+      grouped(counts.fitting), report.fitting_winner() != nullptr ? "" : "may ",
+      grouped(counts.bounded), grouped(counts.too_large));
   const std::string all =
       fmt::format("all {} combinations of the searched axes", grouped(counts.points));
   if (report.proved()) return fmt::format("Proved best of {}: {}", all, looked_at);
@@ -250,6 +239,19 @@ std::string fixes_text(const NearestInfeasible& miss) {
   return out;
 }
 
+std::string nearest_misses(const SearchOutcome& report, const TextStyle& style) {
+  std::string out = heading("Nearest misses", style);
+  for (const NearestInfeasible& miss : report.nearest_infeasible) {
+    out += folded(described(miss.candidate.plan, style), "  ", style);
+    out += folded(
+        fmt::format("stage {} is short by {} ({} bytes); fits with {}", miss.stage,
+                    painted(with_gib(miss.missing), Paint::bad, style),
+                    grouped(static_cast<std::int64_t>(miss.missing.in(kByte))), fixes_text(miss)),
+        "    ", style);
+  }
+  return out;
+}
+
 std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutcome& report,
                                     const TextStyle& style) {
   if (!report.exhaustive) {
@@ -264,7 +266,7 @@ std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutc
       fmt::format("Nothing fits: of {} combinations {} are legal, and all need more of one {}: {}.",
                   grouped(report.counts.points), grouped(report.counts.too_large),
                   request.cluster.gpu().name, limit_text(request));
-  return folded(painted(verdict, Paint::bad, style), "", style) + nearest_infeasible(report, style);
+  return folded(painted(verdict, Paint::bad, style), "", style) + nearest_misses(report, style);
 }
 
 std::string search_text(const SearchResult& choice, const Sensitivity* buys_most,
@@ -280,6 +282,7 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
   }
   const Prediction costs = prediction_of(*winner);
   out += recommendation(choice, style);
+  if (!winner->fits) out += nearest_misses(report, style);
   out += headline(request, *winner, {}, style);
   out += remarks_text(request, *winner, style);
   out += why_it_won(choice, style) + faster_plans(choice, style);

@@ -30,6 +30,8 @@ struct TypedSearch {
 /// All that make it fit, each alone: "128 GPUs instead of 64 (dp 16), or --precision
 /// bf16:precision-aware".
 [[nodiscard]] std::string fixes_text(const NearestInfeasible& miss);
+/// The plans that come closest to fitting, and what would make them fit.
+[[nodiscard]] std::string nearest_misses(const SearchOutcome& report, const TextStyle& style);
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string nearest_infeasible_text(const PlanRequest& request,
                                                   const SearchOutcome& report,

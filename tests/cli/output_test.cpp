@@ -40,12 +40,53 @@ TEST_CASE("the first sentence says what speaks against the fastest plan, where a
 
 TEST_CASE("a plan that is all there is, but unlikely to fit, is called that") {
   const Sandbox sandbox;
-  const ProcessResult result = sandbox.plan(
-      "--model 7b --gpus 8 --microbatch 2 --recompute none --tp 1 --pp 1 --cp 1 --zero 1 "
-      "--forbid offload");
-  CHECK(result.exit_code == 0);
+  const std::string job = "--model 7b --gpus 8 --microbatch 2";
+  const std::string pins = " --recompute none --tp 1 --pp 1 --cp 1 --zero 1";
+  const ProcessResult result = sandbox.plan(job + pins + " --forbid offload");
+  CHECK(result.exit_code == 1);
+  CHECK(lacks(result.out, "Nothing is likely to fit. The best that may is tp 1 ") == "");
   CHECK(lacks(result.out, "but it is only ") == "");
   CHECK(lacks(result.out, "no plan is 50 % likely to") == "");
+  CHECK(lacks(result.out, "Nearest misses") == "");
+  CHECK(lacks(result.out, "fits with ") == "");
+  // As plan predict answers of the same plan.
+  const ProcessResult alone = sandbox.plan("predict " + job + pins + " --json");
+  CHECK(alone.exit_code == 1);
+  const auto priced = nlohmann::ordered_json::parse(alone.out);
+  const ProcessResult searched = sandbox.plan(job + pins + " --forbid offload --json");
+  CHECK(searched.exit_code == 1);
+  const auto found = nlohmann::ordered_json::parse(searched.out);
+  CHECK(found["winner"]["fits"] == false);
+  CHECK(found["winner"]["fits"] == priced["fits"]);
+  CHECK(found["winner"]["fits_probability"] == priced["fits_probability"]);
+  CHECK_FALSE(found["near_misses"].empty());
+  CHECK(sandbox.plan("explain " + job + pins + " --forbid offload").exit_code == 1);
+}
+
+TEST_CASE("a plan with offload says how much memory its hosts need") {
+  const Sandbox sandbox;
+  const std::string job =
+      "predict --model llama3.1-8b --cluster rtx-4090 --gpus 2 --framework deepspeed --seq 2048 "
+      "--global-batch 32 --pp 2 --zero 1 --recompute full";
+  // 8.03 B parameters x 16 bytes
+  CHECK(lacks(sandbox.plan(job + " --offload optimizer=1").out,
+              "host       120 GiB of the optimizer in the memory of each host, 477 GiB by the") ==
+        "");
+  CHECK(sandbox.plan(job).out.find("\nhost  ") == std::string::npos);
+}
+
+TEST_CASE("a number of GPUs on which nothing is likely to fit is not chosen for its cost") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan(
+      "--model llama3.2-1b --cluster rtx-4090 --max-gpus 2 --framework torchtitan --seq 4096 "
+      "--global-batch 32 --objective cost --json");
+  CHECK(result.exit_code == 0);
+  const auto found = nlohmann::ordered_json::parse(result.out);
+  CHECK(found["winner"]["gpus"] == 2);
+  CHECK(found["gpu_counts"][0]["gpus"] == 1);
+  CHECK(found["gpu_counts"][0]["fits"] == false);
+  CHECK(found["gpu_counts"][0]["why_none"] == "nothing is likely to fit");
+  for (const auto& plan : found["pareto"]) CHECK(plan["fits"] == true);
 }
 
 TEST_CASE("with a limit of memory the first sentence tells what is to spare of it") {

@@ -191,6 +191,40 @@ TEST_CASE("failures make a run longer and dearer, frequent ones more than rare o
   CHECK(often["days_for_token_budget"] == rarely["days_for_token_budget"]);
 }
 
+TEST_CASE("a price given for a GPU hour replaces that of the market, whose source is told") {
+  const Sandbox sandbox;
+  const std::string search = "--model 7b --gpus 64 --cluster aws-p5 --train-tokens 1T ";
+  const auto usd = [&](const std::string& flags) {
+    const Json json = document(sandbox.plan(search + "--json " + flags));
+    return json["winner"]["economics"]["usd_for_token_budget"].get<double>();
+  };
+  const double market = usd("");
+  CHECK(usd("--gpu-price 4.5") == Approx(2 * market));  // 2.25 in the catalog
+  const std::string text = sandbox.plan(search).out;
+  CHECK(lacks(text, "USD at 2.25 USD per GPU hour") == "");
+  CHECK(lacks(text, "what H100-SXM5-80GB costs on the market, not at this provider") == "");
+  CHECK(lacks(text, "(aihardwareindex.com, Dec 2025): --gpu-price") == "");
+  const std::string given = sandbox.plan(search + "--gpu-price 4.5").out;
+  CHECK(lacks(given, "USD at 4.50 USD per GPU hour") == "");
+  CHECK(given.find("on the market") == std::string::npos);
+  for (const char* bad : {"0", "-2", "cheap", "nan", "2 EUR"}) {
+    const std::string flags = search + "--gpu-price '" + bad + "'";
+    CHECK(lacks(complaint(sandbox.plan(flags), 2), "a number between") == "");
+  }
+}
+
+TEST_CASE("the table of numbers of GPUs says how long the tokens take on each") {
+  const Sandbox sandbox;
+  const std::string search = "--model 7b --max-gpus 16 --train-tokens 1T";
+  CHECK(lacks(sandbox.plan(search).out, "1.00 T tokens in") == "");
+  const Json json = document(sandbox.plan(search + " --json"));
+  const Json& winner = json["winner"];
+  for (const Json& count : json["gpu_counts"]) {
+    if (count["gpus"] != winner["gpus"]) continue;
+    CHECK(count["days_for_token_budget"] == winner["economics"]["days_for_token_budget"]);
+  }
+}
+
 TEST_CASE("at the critical batch the same budget takes twice the days") {
   const Sandbox sandbox;
   const auto days = [&](const std::string& flags) {

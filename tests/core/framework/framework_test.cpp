@@ -379,5 +379,15 @@ TEST_CASE("an unknown framework is refused with the nearest name and all of them
   CHECK(found.error().expected.find("megatron-core, megatron-2021") != std::string::npos);
 }
 
+TEST_CASE("for software that runs a framework, the error names that framework") {
+  const auto hint = [](std::string_view name) { return find_framework(name).error().hint; };
+  for (const char* name : {"nemo", "NeMo", "megatron-bridge"}) {
+    CHECK(hint(name).find("--framework megatron-core") != std::string::npos);
+  }
+  for (const char* name : {"axolotl", "accelerate", "hf", "trl", "fsdp", "LLaMA-Factory"}) {
+    CHECK(hint(name).find("--framework deepspeed, or fsdp1 or fsdp2") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace echelon

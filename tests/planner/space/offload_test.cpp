@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 
+#include "core/plan/adapters.hpp"
 #include "planner/search/search.hpp"
 #include "planner/space/contradictions.hpp"
 #include "planner/space/legality.hpp"
@@ -67,6 +68,12 @@ TEST_CASE("offloaded states take 16 bytes per parameter of their nodes' memory, 
   CHECK(refusal_of().empty());
   p.offload_optimizer = 0.72;
   CHECK_FALSE(refusal_of().empty());
+  // Frozen weights have no states: of adapters alone all are held.
+  p.offload_optimizer = 1;
+  r.job.adapters = parse_adapters("16", "", {}).value();
+  CHECK(refusal_of().empty());
+  CHECK(offloaded_states(r.model, r.job, r.cluster, r.framework, p) <
+        0.01 * r.cluster.node().cpu_memory);
 }
 
 TEST_CASE("where hosts hold only a part of the optimizer, the best part that they hold is found") {
