@@ -108,6 +108,8 @@ struct Framework {
   /// Has sparse attention (DSA), with an indexer that its loss over the chosen keys trains.
   bool sparse_attention = false;
   bool any_model = false;         ///< trains whatever module of transformers its user brings
+  /// … and layers can be transformers' modules (LayerCode), which it wraps.
+  bool wraps_transformers = false;
   bool packed_documents = false;  ///< offers attention within the documents of a sequence,
                                   ///< whose kernels leave out all other pairs
   bool counts_recomputed = true;  ///< full recomputation of some layers only; else of all
