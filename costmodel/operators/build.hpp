@@ -22,7 +22,7 @@ struct Shapes {
   double kept;          // bytes per element of a GEMM input that waits for its weight gradient
   double w;             // … of statistics: maxima, sums of exponentials
   double imbalance;  // rows of the fullest rank's experts over the mean: at most all of its group's
-  double expert_rows;  // unit that an expert's rows are padded to
+  double expert_rows;                  // unit that an expert's rows are padded to
   bool by_operations = false;          // LayerCode::transformers (transformers_code.cpp)
   bool experts_by_operations = false;  // … and LayerCode::liger, which has no kernels for them
   bool rms_norm = true;

@@ -15,8 +15,8 @@ namespace echelon::operators {
 /// ten operations of the root and the square, and their sum, a cast back.
 /// Source: transformers, models/llama/modeling_llama.py, LlamaRMSNorm.
 Operator norm_by_operations(std::string_view name, double elements, const Shapes& s, double saved) {
-  Operator op = elementwise(name, (4 * s.e + 7 * s.w) * elements, (8 * s.e + 19 * s.w) * elements,
-                            saved);
+  Operator op =
+      elementwise(name, (4 * s.e + 7 * s.w) * elements, (8 * s.e + 19 * s.w) * elements, saved);
   op.forward_kernels = 8;
   op.backward_kernels = 16;
   return op;
@@ -45,7 +45,8 @@ Operator gate_by_operations(std::string_view name, double rows, double f, const 
 ///   activation  forward 5·R'·f; backward 9, and the halves put together, 4
 ///   unpermute   forward rows weighted 2, put in order 2, summed 1, and T·h; backward spread 1 and
 ///               T·h, cleared and scattered 4, two products 5 and a sum 1: 11·R·h + T·h
-///   with biases (GPT-OSS) gathered by row and added, 8·R'·f + 4·R'·h, backward read, 2·R'·f + R'·h;
+///   with biases (GPT-OSS) gathered by row and added, 8·R'·f + 4·R'·h, backward read, 2·R'·f +
+///   R'·h;
 ///               the bounded gate of interleaved columns 16·R'·f and 45·R'·f
 ///
 /// all in units of e. The gradient of a gathered bias adds the rows of an expert one after the

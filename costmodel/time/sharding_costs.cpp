@@ -259,31 +259,32 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
       .parameters = parameters + experts,
       .shapes = parameters + (has_experts ? experts * sharding.ep / model.moe.experts : 0.0)};
   for (std::size_t i = 0; i < own.freed.size(); ++i) own.freed[i] = modules[i].freed;
-  return {.of_mixers = {own},
-          .forward = sums.forward,
-          .backward = sums.backward,
-          .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
-          .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
-          .apart_backward = sums.apart,
-          .selective = sums.selective,
-          .once = sums.once,
-          .saved = list.saved(Recompute::none),
-          .saved_selective = list.saved(Recompute::selective),
-          .modules = modules,
-          .offloadable = offloadable_of(list),
-          .transient = list.transient(),
-          .weight_inputs = later.always,
-          .weight_inputs_selective = later.selective,
-          .weight_inputs_full = later.full,
-          .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
-                                      model.hidden
-                                : 0.0},
-          .parameters = parameters,
-          .experts = experts,
-          .adapters = adapters,
-          .quantized = quantized_parameters_per_rank(list),
-          .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list, context.job.layer_code),
-          .with_experts = has_experts ? 1.0 : 0.0};
+  return {
+      .of_mixers = {own},
+      .forward = sums.forward,
+      .backward = sums.backward,
+      .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
+      .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
+      .apart_backward = sums.apart,
+      .selective = sums.selective,
+      .once = sums.once,
+      .saved = list.saved(Recompute::none),
+      .saved_selective = list.saved(Recompute::selective),
+      .modules = modules,
+      .offloadable = offloadable_of(list),
+      .transient = list.transient(),
+      .weight_inputs = later.always,
+      .weight_inputs_selective = later.selective,
+      .weight_inputs_full = later.full,
+      .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
+                                  model.hidden
+                            : 0.0},
+      .parameters = parameters,
+      .experts = experts,
+      .adapters = adapters,
+      .quantized = quantized_parameters_per_rank(list),
+      .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list, context.job.layer_code),
+      .with_experts = has_experts ? 1.0 : 0.0};
 }
 
 /// Adds a share of one kind of layers to the mean of all; buffers are the largest kind's.
