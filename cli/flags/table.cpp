@@ -59,7 +59,7 @@ const std::vector<Flag>& flag_table() {
        kJob, true, true},
       {.name = "layer-code",
        .value = "CODE",
-       .help = "what computes norms, activations and residuals: fused, a kernel each (the "
+       .help = "code of norms, activations and residuals: fused, a kernel each (the "
                "framework's own or torch.compile's); transformers, HuggingFace's modules, "
                "operation by operation; liger, those with Liger's kernels; default: fused",
        .groups = kJob,
