@@ -394,6 +394,8 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (!row.flash_attention) {
     inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
   }
+  if (software.framework->wraps_transformers) job.layer_code = layer_code_of(row);
+  if (job.layer_code != LayerCode::fused) framework.pointwise_passes = 1;
   if (row.precision.empty()) inferred.push_back(fmt::format("precision {}", recipe->name));
   if (row.precision == "mxfp8") inferred.push_back("mxfp8 priced as fp8");
 

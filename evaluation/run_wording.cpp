@@ -128,6 +128,13 @@ bool keeps_bf16_alone(const MeasuredRun& row) {
   return states(row.precision_detail, {"pure bf16"}) || states(row.notes, {"pure bf16"});
 }
 
+LayerCode layer_code_of(const MeasuredRun& row) {
+  const bool theirs = states(row.framework_detail, {"transformers", "hf trainer", "peft"});
+  if (!theirs || row.torch_compile.value_or(false)) return LayerCode::fused;
+  const bool liger = states(row.notes, {"liger", "liger kernel", "liger kernels"});
+  return liger ? LayerCode::liger : LayerCode::transformers;
+}
+
 bool overlaps_experts(const MeasuredRun& row) {
   return std::ranges::any_of(std::array{&row.overlap_detail, &row.framework_detail, &row.notes},
                              [](const auto* text) {

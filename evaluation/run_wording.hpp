@@ -51,6 +51,10 @@ namespace echelon {
 /// The attention kernels that the row's notes name; nothing where they name none.
 [[nodiscard]] std::optional<AttentionKernels> attention_kernels_of(const MeasuredRun& row);
 
+/// Whose code the row's layers are: transformers', where its software's detail names them, its
+/// trainer or PEFT, unless the run was compiled; with Liger's kernels where the notes name them.
+[[nodiscard]] LayerCode layer_code_of(const MeasuredRun& row);
+
 /// Framework::loss_rows of a row whose notes say "output head in chunks of 2048 tokens"; nothing
 /// where they do not.
 [[nodiscard]] std::optional<int> loss_rows_of(const MeasuredRun& row);

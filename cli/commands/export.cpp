@@ -35,6 +35,7 @@ RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
   run.global_batch = request.job.global_batch;
   run.precision = request.job.precision.name;
   run.flash_attention = request.job.flash_attention;
+  run.layer_code = name_of(request.job.layer_code);
   run.packed_documents = request.job.documents.has_value();
   if (request.job.adapters) run.adapters = request.job.adapters->text();
   if (request.job.quantized_weights) run.quantized = request.job.quantized_weights->text();

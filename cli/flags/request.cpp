@@ -289,6 +289,9 @@ Settings settings_named_by(const PlanFile& file) {
   name("global-batch", std::to_string(file.job.global_batch));
   name("precision", file.job.precision.name);
   name("flash-attention", file.job.flash_attention ? "true" : "false");
+  if (file.job.layer_code != LayerCode::fused) {
+    name("layer-code", std::string(name_of(file.job.layer_code)));
+  }
   if (file.job.expert_imbalance > 1) {
     name("expert-imbalance", fmt::format("{}", file.job.expert_imbalance));
   }

@@ -4,6 +4,7 @@
 
 #include "cli/flags/allowed.hpp"
 #include "core/framework/framework.hpp"
+#include "core/plan/layer_code.hpp"
 #include "core/plan/plan_fields.hpp"
 
 namespace echelon::cli {
@@ -56,6 +57,13 @@ const std::vector<Flag>& flag_table() {
        "attention that never stores the sequence x sequence score matrix; default: where the "
        "framework has it on the GPU",
        kJob, true, true},
+      {.name = "layer-code",
+       .value = "CODE",
+       .help = "code of norms, activations and residuals: fused, a kernel each (the "
+               "framework's own or torch.compile's); transformers, HuggingFace's modules, "
+               "operation by operation; liger, those with Liger's kernels; default: fused",
+       .groups = kJob,
+       .choices = kLayerCodes},
       {"expert-imbalance", "X",
        "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
       {"document-lengths", "SPEC",

@@ -246,6 +246,30 @@ Error no_attention(const Framework& framework, const GpuSpec& gpu) {
       "--flash-attention plans it for kernels of your own");
 }
 
+/// A file's code gives way to another framework's own layers; one that is asked for does not.
+Result<LayerCode> layer_code_of(const Settings& settings, const Framework& framework,
+                                Assumptions& assumed) {
+  const Setting* setting = settings.find("layer-code");
+  if (setting == nullptr) {
+    if (framework.wraps_transformers) {
+      assumed.emplace_back(
+          "layers of fused kernels, as torch.compile makes them (--layer-code transformers)");
+    }
+    return LayerCode::fused;
+  }
+  const Result<LayerCode> code = parse_layer_code(setting->value, setting->where);
+  if (!code || *code == LayerCode::fused || framework.wraps_transformers) return code;
+  if (!setting->where.starts_with("--")) {
+    assumed.push_back(fmt::format("layers of {}, in place of those of transformers ({})",
+                                  framework.name, setting->where));
+    return LayerCode::fused;
+  }
+  return input_error(setting->where,
+                     fmt::format("{} with {}, whose layers are its own", in_quotes(setting->value),
+                                 framework.name),
+                     "--framework " + frameworks_with(&Framework::wraps_transformers));
+}
+
 /// At most all rows on one rank: the number of experts.
 Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
   if (model.moe.experts == 0) {
@@ -364,6 +388,9 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
                     "(--flash-attention)",
                     framework.name, cluster.gpu().name));
   }
+  const Result<LayerCode> code = layer_code_of(settings, framework, assumed);
+  if (!code) return code.error();
+  job.layer_code = *code;
   if (const Setting* imbalance = settings.find("expert-imbalance")) {
     const Result<double> factor = imbalance_of(*imbalance, model);
     if (!factor) return factor.error();

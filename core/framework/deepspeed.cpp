@@ -159,6 +159,7 @@ Framework deepspeed() {
   f.any_model = true;  // deepspeed.initialize takes a torch.nn.Module
   f.trains_adapters = "PEFT";
   f.adapts_each_module = true;
+  f.wraps_transformers = true;
   f.quantizes_weights = "bitsandbytes";  // PEFT 5d602fdb, docs/source/accelerate/deepspeed.md:17
   f.casts_parameters = true;          // edaa7221, runtime/engine.py, _cast_module_mixed_precision
   f.pipeline_needs_own_model = true;  // runtime/pipe/module.py: PipelineModule of LayerSpecs

@@ -109,7 +109,9 @@ struct Framework {
   bool context_needs_flash = true;  ///< … which its context parallelism needs
   /// Has sparse attention (DSA), with an indexer that its loss over the chosen keys trains.
   bool sparse_attention = false;
-  bool any_model = false;         ///< trains whatever module of transformers its user brings
+  bool any_model = false;  ///< trains whatever module of transformers its user brings
+  /// … and layers can be transformers' modules (LayerCode), which it wraps.
+  bool wraps_transformers = false;
   bool packed_documents = false;  ///< offers attention within the documents of a sequence,
                                   ///< whose kernels leave out all other pairs
   bool counts_recomputed = true;  ///< full recomputation of some layers only; else of all

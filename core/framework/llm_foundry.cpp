@@ -35,6 +35,7 @@ Framework llm_foundry() {
   f.interleaved = false;
   f.trains_adapters = "PEFT";  // LLM Foundry 0.22, docs on peft_config
   f.adapts_each_module = true;
+  f.wraps_transformers = true;
   // FSDP1 of accelerate: bitsandbytes 95f9af30, docs/source/fsdp_qlora.md
   f.quantizes_weights = "bitsandbytes";
   f.holds_input_gradients = true;

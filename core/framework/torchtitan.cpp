@@ -277,6 +277,7 @@ Framework torchtitan() {
   f.sequence_parallel_always = true;
   f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
   f.adapts_each_module = true;
+  f.wraps_transformers = true;
   // accelerate v1.15, src/accelerate/utils/fsdp_utils.py, fsdp2_prepare_model: Params4bit in a
   // floating format
   f.quantizes_weights = "bitsandbytes";

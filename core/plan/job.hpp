@@ -13,6 +13,7 @@
 #include "core/base/units.hpp"
 #include "core/plan/adapters.hpp"
 #include "core/plan/document_lengths.hpp"
+#include "core/plan/layer_code.hpp"
 #include "core/plan/quantized_weights.hpp"
 
 namespace echelon {
@@ -102,6 +103,7 @@ struct TrainingJob {
   std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
   PrecisionRecipe precision;
   bool flash_attention = true;  ///< no sequence × sequence matrix is stored
+  LayerCode layer_code = LayerCode::fused;
   /// Rows of the fullest rank's experts over those of equal loads, ≥ 1. Recipes of benchmarks force
   /// equal ones (Megatron-LM d98e8a64: moe_router_force_load_balancing).
   double expert_imbalance = 1;

@@ -7,6 +7,7 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/cost.hpp"
+#include "core/plan/layer_code.hpp"
 #include "core/plan/stage_placement.hpp"
 
 namespace echelon {
@@ -108,6 +109,15 @@ std::string_view name_of(ScheduleKind schedule) {
   return "?";
 }
 
+std::string_view name_of(LayerCode code) {
+  switch (code) {
+    case LayerCode::fused: return "fused";
+    case LayerCode::liger: return "liger";
+    case LayerCode::transformers: return "transformers";
+  }
+  return "?";
+}
+
 namespace {
 
 template <class Enum, std::size_t N>
@@ -130,6 +140,11 @@ Result<Recompute> parse_recompute(std::string_view name, std::string_view where)
   return parse_name(
       name, where, "recompute policy",
       std::array{Recompute::none, Recompute::selective, Recompute::full, Recompute::mixed});
+}
+
+Result<LayerCode> parse_layer_code(std::string_view text, std::string_view where) {
+  return parse_name(text, where, "code of layers",
+                    std::array{LayerCode::fused, LayerCode::liger, LayerCode::transformers});
 }
 
 Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where) {

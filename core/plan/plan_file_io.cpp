@@ -36,6 +36,7 @@ Json job_json(const TrainingJob& job) {
            {"flash_attention", job.flash_attention},
            {"token_budget", nullptr}};
   if (job.token_budget) out["token_budget"] = finite(*job.token_budget, "the token budget");
+  if (job.layer_code != LayerCode::fused) out["layer_code"] = name_of(job.layer_code);
   if (job.expert_imbalance > 1) out["expert_imbalance"] = job.expert_imbalance;
   if (job.documents) out["document_lengths"] = job.documents->text;
   if (job.adapters) out["lora"] = job.adapters->text();
@@ -69,6 +70,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1);
   reader.ignore({"token_budget"});
   job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
+  const std::string code = reader.string_or("layer_code", name_of(LayerCode::fused).data());
   const std::string documents = reader.string_or("document_lengths", "");
   const std::string adapters = reader.string_or("lora", "");
   const std::string quantized = reader.string_or("quantized_weights", "");
@@ -80,6 +82,9 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
     return error;
   }
   job.precision = *recipe;
+  const Result<LayerCode> layer_code = parse_layer_code(code, reader.pointer_to("layer_code"));
+  if (!layer_code) return layer_code.error();
+  job.layer_code = *layer_code;
   if (!documents.empty()) {
     const Result<DocumentLengths> lengths =
         parse_document_lengths(documents, reader.pointer_to("document_lengths"));

@@ -30,7 +30,7 @@ void freeze(Operator& op) {
   op.weight_gradient = false;
   op.backward = op.forward;
   op.backward_traffic = op.forward_traffic;
-  op.backward_kernels = 1;
+  op.backward_kernels = op.forward_kernels;
   if (op.name != "projection") op.saved = Bytes{};
 }
 

@@ -138,10 +138,13 @@ void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& frame
               const Shapes& s, LayerSharding sharding) {
   push_column_entry(list, "qkv_gather", s, sharding);
   const double gate = model.attention_output_gate ? s.q : 0;
-  list.push(gemm("qkv", s.T, s.q + gate + s.kv_projected, s.h, s.kept * s.Ts * s.h, s.e));
+  const Operator qkv = gemm("qkv", s.T, s.q + gate + s.kv_projected, s.h, s.kept * s.Ts * s.h, s.e);
+  list.push(s.by_operations ? as_modules(qkv, 3) : qkv);
   const double heads = s.T * (s.q + s.kv);
   if (model.qk_norm || model.qk_norm_all_heads) {
-    list.push(elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
+    list.push(s.by_operations
+                  ? as_modules(norm_by_operations("qk_norm", heads, s, s.e * heads), 2)
+                  : elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
   }
   if (model.value_norm) {  // of values that are the keys before their norm, which keeps them
     const double values = s.e * s.T * s.v;
@@ -150,7 +153,12 @@ void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& frame
   }
   if (model.qk_norm_all_heads && sharding.tp > 1) push_norm_reduction(list, s);
   if (model.position == PositionEmbedding::rope) {
-    list.push(rotation(model, framework, s.e * heads));
+    Operator rope = rotation(model, framework, s.e * heads);
+    if (s.by_operations) {  // their further bytes are Calibration::attention_overhead
+      rope.forward_kernels = 2 * 5;
+      rope.backward_kernels = 2 * 10;
+    }
+    list.push(rope);
   }
 }
 

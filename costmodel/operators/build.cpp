@@ -31,7 +31,10 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework
                       : activation_width(job.precision.compute),
           .w = statistics_width(job.precision.compute),
           .imbalance = std::min(job.expert_imbalance, static_cast<double>(sharding.ep)),
-          .expert_rows = static_cast<double>(job.precision.expert_rows)};
+          .expert_rows = static_cast<double>(job.precision.expert_rows),
+          .by_operations = job.layer_code == LayerCode::transformers,
+          .experts_by_operations = job.layer_code != LayerCode::fused,
+          .rms_norm = model.normalization == Normalization::rms_norm};
 }
 
 Operator gemm(std::string_view name, double m, double n, double k, double saved, double e,
@@ -64,13 +67,23 @@ Operator elementwise(std::string_view name, double forward, double backward, dou
   return op;
 }
 
-Operator norm(std::string_view name, const Shapes& s) {
-  return elementwise(name, 2 * s.e * s.Ts * s.h, 4 * s.e * s.Ts * s.h, s.e * s.Ts * s.h);
+Operator norm(std::string_view name, const Shapes& s, int readers) {
+  const double all = s.e * s.Ts * s.h;
+  if (!s.by_operations) return elementwise(name, 2 * all, 4 * all, all);
+  // torch has a kernel for LayerNorm; the residual's gradient is added by another (residual).
+  Operator op = s.rms_norm ? norm_by_operations(name, s.Ts * s.h, s, all)
+                           : elementwise(name, 2 * all, 3 * all, all);
+  op.backward_traffic += Bytes{(readers - 1) * 3 * all};
+  op.backward_kernels += readers - 1;
+  return op;
 }
 
 Operator residual(std::string_view name, const Shapes& s, double dropout) {
   const double elements = s.Ts * s.h;
   const bool drops = dropout > 0;
+  if (s.by_operations && !drops) {
+    return elementwise(name, 3 * s.e * elements, 3 * s.e * elements, 0);
+  }
   return elementwise(name, (3 * s.e + (drops ? 1 : 0)) * elements,
                      drops ? (2 * s.e + 1) * elements : 0.0, drops ? elements : 0.0);
 }

@@ -22,7 +22,10 @@ struct Shapes {
   double kept;          // bytes per element of a GEMM input that waits for its weight gradient
   double w;             // … of statistics: maxima, sums of exponentials
   double imbalance;  // rows of the fullest rank's experts over the mean: at most all of its group's
-  double expert_rows;  // unit that an expert's rows are padded to
+  double expert_rows;                  // unit that an expert's rows are padded to
+  bool by_operations = false;          // LayerCode::transformers (transformers_code.cpp)
+  bool experts_by_operations = false;  // … and LayerCode::liger, which has no kernels for them
+  bool rms_norm = true;
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
@@ -40,8 +43,9 @@ struct Shapes {
 [[nodiscard]] Operator elementwise(std::string_view name, double forward, double backward,
                                    double saved);
 /// Norm: forward reads and writes the tensor; backward reads the gradient, the input and the
-/// residual's gradient and writes one.
-[[nodiscard]] Operator norm(std::string_view name, const Shapes& s);
+/// residual's gradient and writes one. By operations, the gradients of `readers` of its output are
+/// summed one after the other.
+[[nodiscard]] Operator norm(std::string_view name, const Shapes& s, int readers = 1);
 /// Bias, dropout and residual addition in one kernel; the mask is one byte per element.
 [[nodiscard]] Operator residual(std::string_view name, const Shapes& s, double dropout);
 [[nodiscard]] Operator collective(std::string_view name, CollectiveKind forward,
@@ -116,6 +120,18 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
 [[nodiscard]] inline double routed_rows(const MixtureOfExperts& moe, double tokens, int ep) {
   return ep * tokens * std::min(moe.experts_per_token, moe.experts / ep);
 }
+
+// Modules of transformers, operation by operation (transformers_code.cpp).
+[[nodiscard]] Operator norm_by_operations(std::string_view name, double elements, const Shapes& s,
+                                          double saved);
+/// A product that stands for `count` linear modules.
+[[nodiscard]] Operator as_modules(Operator product, int count);
+/// Gate and up projection of `rows` rows, f wide each.
+[[nodiscard]] Operator gate_by_operations(std::string_view name, double rows, double f,
+                                          const Shapes& s);
+/// Routed experts behind the router: the operators from `first` on.
+void run_experts_by_operations(OperatorList& list, std::size_t first, const MixtureOfExperts& moe,
+                               const Shapes& s, double own, double local, double f, double h);
 
 /// The same where no weight gets a gradient: before and behind the layers of a job with adapters.
 [[nodiscard]] OperatorList frozen(const OperatorList& list, const TrainingJob& job);

@@ -63,6 +63,10 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   const double kept = adapts_theirs ? kLossOfTransformers : framework.logits_bytes;
   Operator loss = elementwise("loss", 0.6 * framework.loss_traffic * logits,
                               0.4 * framework.loss_traffic * logits, kept * logits);
+  if (s.by_operations) {  // a copy in fp32, log-softmax; backward gradients of both, a copy back
+    loss.forward_traffic = Bytes{(s.e + 3 * s.w) * logits};
+    loss.backward_traffic = Bytes{(s.e + 5 * s.w) * logits};
+  }
   if (framework.loss_rows > 0) {  // the backward recomputes them from the maximum and two sums
     loss.saved = Bytes{3 * s.w * s.T};
     loss.transient = Bytes{s.e * std::min(s.T, double(framework.loss_rows)) * logits / s.T};

@@ -59,13 +59,13 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
   const Shapes s = shapes_of(model, job, framework, sharding, mixer);
   OperatorList list;
   if (mixer != TokenMixer::none) {
-    list.push(norm("input_norm", s));
+    list.push(norm("input_norm", s, 3));
     push_mixer(list, model, job, framework, s, sharding, mixer);
     if (model.post_norms) list.push(norm("attention_output_norm", s));
     list.push(residual("attention_residual", s, model.hidden_dropout));
   }
   if (model.has_mlp(mixer)) {
-    if (!model.parallel_block) list.push(norm("post_attention_norm", s));
+    if (!model.parallel_block) list.push(norm("post_attention_norm", s, 2));
     if (kind == LayerKind::moe) {
       push_experts(list, model, framework, s, sharding);
     } else {

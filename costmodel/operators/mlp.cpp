@@ -8,7 +8,8 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
                       double buffers, double groups) {
   const double branches = model.gated_mlp ? 2 : 1;
   const double rows = tokens / groups;
-  list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
+  const Operator up = gemm(names.up, rows, branches * f, s.h, input, s.e, groups);
+  list.push(s.by_operations && model.gated_mlp && groups == 1 ? as_modules(up, 2) : up);
   const double width = s.e * tokens * f;
   const bool keeps_gate = framework.saves_gate_output && model.gated_mlp;
   const double input_width = framework.saves_fp8_activation_input ? s.kept * tokens * f : width;
@@ -16,6 +17,13 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
       elementwise(names.activation, (branches + 1) * width, (2 * branches + 1) * width,
                   branches * input_width + (keeps_gate ? width : 0));
   activation.transient = Bytes{(branches + 1) * width + buffers};
+  if (s.by_operations && model.gated_mlp) {
+    const Operator own = gate_by_operations(names.activation, tokens, f, s);
+    activation.forward_traffic = own.forward_traffic;
+    activation.backward_traffic = own.backward_traffic;
+    activation.forward_kernels = own.forward_kernels;
+    activation.backward_kernels = own.backward_kernels;
+  }
   list.push(activation);
   const bool keeps_product = framework.saves_swiglu_product || !model.gated_mlp;
   list.push(gemm(names.down, rows, s.h, f, keeps_product ? s.kept * tokens * f : 0, s.e, groups));

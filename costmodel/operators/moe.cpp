@@ -213,6 +213,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
   list.push(
       elementwise("unpermute", 2 * bytes, 2 * bytes, framework.saves_expert_output ? bytes : 0.0));
   for (Operator& op : list.edit().subspan(first)) op.routed = true;
+  if (s.experts_by_operations) {
+    run_experts_by_operations(list, first, moe, s, own, local, f, inner.h);
+  }
   if (moe.latent_hidden > 0) {
     list.push(gemm("latent_up", own, s.h, inner.h, s.kept * own * inner.h, s.e));
   }

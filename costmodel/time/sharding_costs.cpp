@@ -207,14 +207,25 @@ std::vector<OffloadableTensor> offloadable_of(const OperatorList& list) {
 
 /// Launches of a layer with adapters, in units of those of the layer by itself: counted by kernels,
 /// of which a frozen product has one less, and those that unpack its weight.
-double launched(const OperatorList& list) {
+///
+/// With modules of transformers, all kernels but those of routed experts, which host_experts stands
+/// for, in units of the 15 of the forward and 30 of the backward that host_layer_forward and
+/// _backward stand for. Source: costmodel/catalog/calibrations/hopper.json, "TransformerEngine's
+/// fused layer, about 15 launches"; PyTorch's 350 us are then 23 us each, and 25.5 tokens/s of the
+/// eager model of gpt-fast (pytorch.org/blog/accelerating-generative-ai-2, "heavily CPU overhead
+/// bound"), 49 launches in each of 32 layers and about 20 more, 25 us each. Checked by:
+/// tests/costmodel/operators/transformers_code_test.cpp.
+double launched(const OperatorList& list, LayerCode code) {
+  constexpr double kLaunches = 15 + 30;
   double own = 0;
   double all = 0;
   for (const Operator& op : list.view()) {
+    if (code == LayerCode::transformers && op.routed) continue;
     const double kernels = op.forward_kernels + op.backward_kernels;
     all += kernels + 2 * op.unpacking_kernels;
     if (!op.name.starts_with("adapter_")) own += kernels + (op.weight_gradient ? 0 : 1);
   }
+  if (code == LayerCode::transformers) return all / kLaunches;
   return own > 0 ? all / own : 1;
 }
 
@@ -248,31 +259,32 @@ LayerCosts layer_costs(const ModelSpec& model, const OperatorContext& context,
       .parameters = parameters + experts,
       .shapes = parameters + (has_experts ? experts * sharding.ep / model.moe.experts : 0.0)};
   for (std::size_t i = 0; i < own.freed.size(); ++i) own.freed[i] = modules[i].freed;
-  return {.of_mixers = {own},
-          .forward = sums.forward,
-          .backward = sums.backward,
-          .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
-          .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
-          .apart_backward = sums.apart,
-          .selective = sums.selective,
-          .once = sums.once,
-          .saved = list.saved(Recompute::none),
-          .saved_selective = list.saved(Recompute::selective),
-          .modules = modules,
-          .offloadable = offloadable_of(list),
-          .transient = list.transient(),
-          .weight_inputs = later.always,
-          .weight_inputs_selective = later.selective,
-          .weight_inputs_full = later.full,
-          .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
-                                      model.hidden
-                                : 0.0},
-          .parameters = parameters,
-          .experts = experts,
-          .adapters = adapters,
-          .quantized = quantized_parameters_per_rank(list),
-          .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list),
-          .with_experts = has_experts ? 1.0 : 0.0};
+  return {
+      .of_mixers = {own},
+      .forward = sums.forward,
+      .backward = sums.backward,
+      .alone_forward = sharding.overlap_ep ? hidden.forward : Seconds{},
+      .alone_backward = sharding.overlap_ep ? hidden.backward : Seconds{},
+      .apart_backward = sums.apart,
+      .selective = sums.selective,
+      .once = sums.once,
+      .saved = list.saved(Recompute::none),
+      .saved_selective = list.saved(Recompute::selective),
+      .modules = modules,
+      .offloadable = offloadable_of(list),
+      .transient = list.transient(),
+      .weight_inputs = later.always,
+      .weight_inputs_selective = later.selective,
+      .weight_inputs_full = later.full,
+      .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
+                                  model.hidden
+                            : 0.0},
+      .parameters = parameters,
+      .experts = experts,
+      .adapters = adapters,
+      .quantized = quantized_parameters_per_rank(list),
+      .launches = (model.mlp_only_layers > 0 ? 0.5 : 1.0) * launched(list, context.job.layer_code),
+      .with_experts = has_experts ? 1.0 : 0.0};
 }
 
 /// Adds a share of one kind of layers to the mean of all; buffers are the largest kind's.

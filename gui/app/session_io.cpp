@@ -198,6 +198,9 @@ Result<Query> query_of_plan_file(const std::string& path) {
   name("global-batch", std::to_string(file->job.global_batch));
   name("precision", file->job.precision.name);
   if (!file->job.flash_attention) name("flash-attention", "false");
+  if (file->job.layer_code != LayerCode::fused) {
+    name("layer-code", std::string(name_of(file->job.layer_code)));
+  }
   if (file->job.expert_imbalance > 1) {
     name("expert-imbalance", fmt::format("{}", file->job.expert_imbalance));
   }

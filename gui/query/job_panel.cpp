@@ -28,6 +28,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {kTrainTokensFlag, "Training tokens"},
                                  {"precision", "Precision"},
                                  {"flash-attention", "Flash attention"},
+                                 {"layer-code", "Code of layers"},
                                  {"expert-imbalance", "Expert imbalance"},
                                  {"document-lengths", "Document lengths", true},
                                  {"lora", "LoRA"},
@@ -103,6 +104,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "flash-attention") {
     return r.job.flash_attention ? QStringLiteral("true") : QStringLiteral("false");
   }
+  if (flag == "layer-code") return qt_text(name_of(r.job.layer_code));
   if (flag == "exhaustive") return QStringLiteral("false");
   if (flag == "allow") return QStringLiteral("all, or e.g. tp,dp");
   if (flag == "forbid") return QStringLiteral("nothing, or e.g. pp,offload");

@@ -212,6 +212,7 @@ ConfigFormat deepspeed_format() {
                          "max_seq_length", "block_size"}),
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::packed_documents, "false"),
+              layer_code_row(),
               elsewhere(&RunConfig::adapters,
                         "get_peft_model of PEFT, whose r and target_modules these are"),
               elsewhere(&RunConfig::quantized, kQuantizedElsewhere),

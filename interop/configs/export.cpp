@@ -190,6 +190,7 @@ bool has_effect(const ConfigField& field, const RunConfig& config) {
   if (field == plan_part<&ParallelPlan::cp_comm>) return config.plan.cp > 1;
   if (field == plan_part<&ParallelPlan::overlap_tp>) return config.plan.tp > 1;
   if (field == ConfigField{&RunConfig::adapters}) return config.adapters != "none";
+  if (field == ConfigField{&RunConfig::layer_code}) return config.layer_code != "fused";
   if (field == ConfigField{&RunConfig::quantized}) return config.quantized != "none";
   if (field == ConfigField{&ModelSpec::max_positions}) {
     return model.position == PositionEmbedding::learned;

@@ -178,7 +178,7 @@ ConfigFormat accelerate_format() {
       .unpriced = {{"fsdp_config.fsdp_offload_params"}},
   };
   add_rows(format, {fixed(&RunConfig::flash_attention, "true"),
-                    fixed(&RunConfig::packed_documents, "false")});
+                    fixed(&RunConfig::packed_documents, "false"), layer_code_row()});
   add_rows(format, without_model_parallelism());
   add_rows(format, without_expert_rows());
   format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));

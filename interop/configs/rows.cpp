@@ -28,7 +28,40 @@ std::string all_stages(int pp, int value) {
   return list_text(std::vector<int>(static_cast<std::size_t>(std::clamp(pp, 1, 100'000)), value));
 }
 
+/// Source: transformers 5.24, src/transformers/training_args.py (use_liger_kernel, torch_compile);
+/// accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py, TorchDynamoPlugin.
+MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
+  const auto on = [&](std::initializer_list<std::string_view> keys) -> const ConfigEntry* {
+    for (const std::string_view key : keys) {
+      const ConfigEntry* entry = reading.find(key);
+      if (entry == nullptr) continue;
+      const std::string text = entry->value.first().text;
+      if (!same_word(text, "false") && !same_word(text, "no")) return entry;
+    }
+    return nullptr;
+  };
+  if (const ConfigEntry* compiled = on(
+          {"torch-compile", "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"})) {
+    return std::optional(ReadValue{"fused", Origin::found, reading.place(*compiled)});
+  }
+  if (const ConfigEntry* liger =
+          on({"use-liger-kernel", "use_liger_kernel", "use-liger", "use_liger"})) {
+    return std::optional(ReadValue{"liger", Origin::found, reading.place(*liger)});
+  }
+  return std::optional(
+      assumed("transformers", "neither use_liger_kernel nor torch_compile is stated"));
+}
+
 }  // namespace
+
+ConfigRow layer_code_row() {
+  ConfigRow row = elsewhere(
+      &RunConfig::layer_code, "use_liger_kernel (liger) or torch_compile (fused) of the trainer",
+      {"use-liger-kernel", "use_liger_kernel", "use-liger", "use_liger", "torch-compile",
+       "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"});
+  row.read = read_layer_code;
+  return row;
+}
 
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows) {
   for (ConfigRow& row : rows) format.rows.push_back(std::move(row));

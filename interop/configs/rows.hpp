@@ -35,6 +35,10 @@ inline constexpr std::string_view kQuantizedElsewhere =
     "bnb_4bit_use_double_quant, fp32-rest prepare_model_for_kbit_training of PEFT, fp32-norms "
     "peft_module_casting_to_bf16 of TRL";
 
+/// Layers of a trainer of transformers: its own modules, unless its arguments or accelerate's file
+/// ask for Liger's kernels or for torch.compile.
+[[nodiscard]] ConfigRow layer_code_row();
+
 // Fields that follow from others.
 [[nodiscard]] MaybeValue dp_of_gpus(const ConfigRow&, const ConfigReading&);  ///< gpus/(tp·cp·pp)
 [[nodiscard]] MaybeValue schedule_of_vpp(const ConfigRow&, const ConfigReading&);

@@ -24,9 +24,10 @@ struct RunConfig {
   std::int64_t global_batch = 0;  ///< samples per optimizer step
   std::string precision{};        ///< name of a recipe (core/plan/job.hpp)
   bool flash_attention = true;
-  bool packed_documents = false;  ///< attention stays within the documents of a sequence
-  std::string adapters{"none"};   ///< Adapters::text() of those that alone are trained
-  std::string quantized{"none"};  ///< QuantizedWeights::text() of all others
+  std::string layer_code{"fused"};  ///< name of a LayerCode
+  bool packed_documents = false;    ///< attention stays within the documents of a sequence
+  std::string adapters{"none"};     ///< Adapters::text() of those that alone are trained
+  std::string quantized{"none"};    ///< QuantizedWeights::text() of all others
   int gpus = 0;
   int gpus_per_node = 0;
   double compute_capability = 0;               ///< of the GPUs; 0: unknown

@@ -28,6 +28,7 @@ const std::vector<NamedConfigField>& job_fields() {
       {&RunConfig::global_batch, "global batch", "global-batch"},
       {&RunConfig::precision, "precision", "precision"},
       {&RunConfig::flash_attention, "flash attention", "flash-attention"},
+      {&RunConfig::layer_code, "code of the layers", "layer-code"},
       {&RunConfig::packed_documents, "attention within documents"},
       {&RunConfig::adapters, "adapters (LoRA)", "lora"},
       {&RunConfig::quantized, "quantised weights", "quantized-weights"},

@@ -185,6 +185,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
            {"global_batch", request.job.global_batch},
            {"precision", request.job.precision.name},
            {"flash_attention", request.job.flash_attention},
+           {"layer_code", name_of(request.job.layer_code)},
            {"token_budget", or_null(request.job.token_budget)},
            {"framework", request.framework.name},
            {"calibration", request.calibration.name},

@@ -266,6 +266,9 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
                   grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
                   human_count(request.job.tokens_per_step()), request.job.precision.name,
                   request.job.flash_attention ? "flash" : "materialised", request.framework.name) +
+          (request.job.layer_code != LayerCode::fused
+               ? fmt::format(", layers of {}", name_of(request.job.layer_code))
+               : "") +
           (request.job.expert_imbalance > 1
                ? fmt::format(", experts {:.3g} x unequal", request.job.expert_imbalance)
                : ""),

@@ -85,6 +85,27 @@ TEST_CASE("attention kernels are those that a row's notes name") {
   CHECK_FALSE(kernels("without flash attention 3"));
 }
 
+TEST_CASE(
+    "layers are transformers' where the software's detail names them and nothing fuses them") {
+  MeasuredRun run;
+  for (const char* detail :
+       {"TRL SFTTrainer on transformers 5, PyTorch FSDP2", "HF Trainer + DeepSpeed",
+        "fsdp_qlora train.py (PyTorch FSDP1, PEFT)"}) {
+    run.framework_detail = detail;
+    CHECK(layer_code_of(run) == LayerCode::transformers);
+  }
+  run.notes = "flash attention 4; Liger kernels; grouped products of experts";
+  CHECK(layer_code_of(run) == LayerCode::liger);
+  run.torch_compile = true;
+  CHECK(layer_code_of(run) == LayerCode::fused);
+  run.torch_compile = false;
+  run.notes = "";
+  for (const char* own : {"torchtitan (FSDP2)", "Halo, PyTorch FSDP2", "DeepSpeed ZeRO-3", ""}) {
+    run.framework_detail = own;
+    CHECK(layer_code_of(run) == LayerCode::fused);
+  }
+}
+
 TEST_CASE("a head in chunks says how many rows of logits exist at once") {
   MeasuredRun row;
   row.notes = "loss of reinforcement learning, output head in chunks of 2048 tokens; mean of three";

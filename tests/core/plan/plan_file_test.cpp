@@ -195,6 +195,21 @@ TEST_CASE("a plan file keeps how frozen weights are quantised, and refuses other
   CHECK(bad.error().message().find("/request/job/quantized_weights") != std::string::npos);
 }
 
+TEST_CASE("a plan file keeps whose code the layers are, and refuses other code") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("layer_code") == std::string::npos);
+  file.job.layer_code = LayerCode::transformers;
+  std::string json = plan_file_to_json(file);
+  CHECK(parse_plan_file(json, "p.json")->job.layer_code == LayerCode::transformers);
+  const std::string kept = "\"layer_code\": \"transformers\"";
+  REQUIRE(json.find(kept) != std::string::npos);
+  json.replace(json.find(kept), kept.size(), "\"layer_code\": \"eager\"");
+  const Result<PlanFile> bad = parse_plan_file(json, "p.json");
+  REQUIRE(!bad.ok());
+  CHECK(bad.error().message().find("/request/job/layer_code: unknown code of layers 'eager'") !=
+        std::string::npos);
+}
+
 TEST_CASE("parts of a stage sum to its total in the file") {
   CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
 }
