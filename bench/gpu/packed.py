@@ -33,7 +33,7 @@ LEFT_OUT = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util
                       r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia)[-_a-z]*\.so")
 # On emulated GPUs, whose threads are slow: a part of each program's tests.
 STAND_INS = {
-    "cuda:kernels on a GPU": ("tests/cuda_kernels_tests", "CUDA sums and casts*"),
+    "cuda:kernels on a GPU": ("tests/cuda_kernels_tests", "CUDA sums, products*"),
     "cuda:backend on a GPU": ("tests/cuda_backend_tests", "NCCL serves a single rank*"),
 }
 

@@ -77,8 +77,7 @@ struct NamedConfigField {
 /// The model of the catalog with the same shapes, if there is one. `any_vocabulary`: those whose
 /// other shapes are the same, one of each vocabulary. `theta`: those with this base of rotary
 /// positions alone.
-[[nodiscard]] std::vector<std::string> catalog_names_of(const ModelSpec& model,
-                                                        bool any_vocabulary,
+[[nodiscard]] std::vector<std::string> catalog_names_of(const ModelSpec& model, bool any_vocabulary,
                                                         std::optional<double> theta = {});
 
 }  // namespace echelon

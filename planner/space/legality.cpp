@@ -481,10 +481,16 @@ Found check_rules(const ModelSpec& model, const PrecisionRecipe& precision,
 }
 
 /// What the framework offers of the axes inside a stage.
-Found check_axes(const Framework& framework, const ParallelPlan& p) {
+Found check_axes(const TrainingJob& job, const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   if (p.tp > 1 && !framework.tensor_parallel) return lacks("tensor parallelism");
   if (p.pp > 1 && !framework.pipeline_parallel) return lacks("pipeline parallelism");
+  if (p.pp > 1 && framework.pipeline_needs_own_model) {
+    if (job.adapters) return lacks("pipeline stages of a model with PEFT's adapters (--lora)");
+    if (job.layer_code != LayerCode::fused) {
+      return lacks("pipeline stages of a model of transformers (--layer-code)");
+    }
+  }
   if (p.cp > 1 && !framework.offers_cp(p.cp_comm)) {
     return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
   }
@@ -954,7 +960,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (Found found = check_sparse(model, job, cluster, framework, plan)) return found;
   if (Found found = check_modules_of_others(model, framework, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
-  if (Found found = check_axes(framework, plan)) return found;
+  if (Found found = check_axes(job, framework, plan)) return found;
   if (Found found = check_dispatcher(framework, cluster, plan)) return found;
   return check_rules(model, job.precision, framework, RulePart::degrees, plan);
 }

@@ -4,7 +4,9 @@
 // all rows. A set is its rows with their reasons to be skipped; its hash names it. On the same set
 // the errors may only shrink. Another set (a row added, a reason gone) starts a new line:
 //   ECHELON_UPDATE_GOLDENS=1 ECHELON_RECORD_REASON='why the set changed' ./test -R record
-// lowers what has shrunk and adds what is new; it never raises a figure.
+// lowers what has shrunk and adds what is new; it never raises a figure. Where a term from a source
+// takes away an error that hid another one, the lines of those sets are taken out by hand, and
+// added so again with that reason.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -48,6 +48,28 @@ TEST_CASE("adapters leave nothing for a zero-bubble schedule to put off") {
   CHECK(refused->detail.find("no gradients to put off") != std::string::npos);
 }
 
+// Source: DeepSpeed edaa7221, runtime/pipe/module.py: a PipelineModule is a list of layers.
+TEST_CASE("a pipeline of DeepSpeed takes neither PEFT's models nor those of transformers") {
+  PlanRequest request = request_for("llama2-7b", "dgx-h100", 8, "deepspeed");
+  ParallelPlan plan;
+  plan.pp = 2;
+  plan.dp = plan.shard_group = 4;
+  const auto reason = [&] {
+    const auto refused =
+        check_degrees(request.model, request.job, request.cluster, request.framework, plan);
+    return refused ? refused->detail : std::string("none");
+  };
+  CHECK(reason() == "none");
+  request.job.layer_code = LayerCode::transformers;
+  CHECK(reason() == "deepspeed has no pipeline stages of a model of transformers (--layer-code)");
+  request.job.layer_code = LayerCode::fused;
+  request.job.adapters = parse_adapters("16:linear_qkv", "", {}).value();
+  CHECK(reason() == "deepspeed has no pipeline stages of a model with PEFT's adapters (--lora)");
+  plan.pp = 1;
+  plan.dp = plan.shard_group = 8;
+  CHECK(reason() == "none");
+}
+
 TEST_CASE("explanations count the traffic of adapters alone") {
   PlanRequest request = request_for("llama2-70b", "dgx-h100", 8);
   request.job.adapters = parse_adapters("16:linear_qkv", "", {}).value();
