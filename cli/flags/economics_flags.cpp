@@ -78,7 +78,7 @@ std::string told(const MeasuredGoodput& run) {
 
 /// Where a price is from, which money is shown with: of the GPUs of a catalog it is the market's,
 /// and a provider's own may be several times as high.
-void tell_price(PlanRequest& request) {
+void assume_price(PlanRequest& request) {
   const std::optional<Dollars> price = request.cluster.price_per_gpu_hour();
   const bool shown = request.job.token_budget || request.max_gpus;
   if (!shown || !price || request.economics.gpu_hour) return;
@@ -177,7 +177,7 @@ Status read_economics(const Settings& settings, PlanRequest& request) {
   if (settings.has("max-gpus")) request.max_gpus = request.cluster.gpus();
   if (const Status progress = check_progress(settings, request); !progress) return progress.error();
   tell_failures(request);
-  tell_price(request);
+  assume_price(request);
   return Done{};
 }
 

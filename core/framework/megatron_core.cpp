@@ -417,6 +417,13 @@ std::string precision_setting(const PrecisionRecipe& recipe, const ParallelPlan&
   return options.empty() ? "" : options.substr(1) + ", for " + recipe.name;
 }
 
+std::string recompute_setting(const ModelSpec&, const ParallelPlan& p) {
+  if (p.recompute_modules.empty()) return {};
+  std::string modules = text_of(p.recompute_modules);
+  std::ranges::replace(modules, ',', ' ');
+  return "--recompute-granularity selective --recompute-modules " + modules;
+}
+
 std::string offload_setting(const ModelSpec&, const ParallelPlan& p) {
   if (p.offload_modules.empty()) return {};
   std::string modules = text_of(p.offload_modules);
@@ -564,15 +571,7 @@ constexpr std::array kMegatronCoreRemarks = {
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224", "",
                true},
-    RemarkRule{RemarkKind::needs,
-               [](const ModelSpec&, const ParallelPlan& p)
-                   -> std::
-                       string {
-                         if (p.recompute_modules.empty()) return {};
-                         std::string modules = text_of(p.recompute_modules);
-                         std::ranges::replace(modules, ',', ' ');
-                         return "--recompute-granularity selective --recompute-modules " + modules;
-                       },
+    RemarkRule{RemarkKind::needs, recompute_setting,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
     RemarkRule{RemarkKind::needs, offload_setting,
                "Megatron-LM d98e8a64, "

@@ -238,7 +238,7 @@ constexpr std::array kTorchtitanRemarks = {
                [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  if (m.moe.experts == 0 || p.ep == 1 || p.etp == 1) return {};
                  return "torchtitan v0.2.2 or older, for experts split by tensor parallelism "
-                        "(etp > 1) beside ep";
+                        "(etp > 1) together with ep";
                },
                "torchtitan v0.2.2, torchtitan/config/job_config.py, "
                "expert_tensor_parallel_degree; v0.3.0, torchtitan/config/configs.py, which lacks "

@@ -70,7 +70,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1);
   reader.ignore({"token_budget"});
   job.expert_imbalance = reader.number_or("expert_imbalance", 1, kLargestNumber, 1);
-  const std::string code = reader.string_or("layer_code", name_of(LayerCode::fused).data());
+  const std::string code = reader.string_or("layer_code", std::string(name_of(LayerCode::fused)));
   const std::string documents = reader.string_or("document_lengths", "");
   const std::string adapters = reader.string_or("lora", "");
   const std::string quantized = reader.string_or("quantized_weights", "");

@@ -45,9 +45,8 @@ Operator gate_by_operations(std::string_view name, double rows, double f, const 
 ///   activation  forward 5·R'·f; backward 9, and the halves put together, 4
 ///   unpermute   forward rows weighted 2, put in order 2, summed 1, and T·h; backward spread 1 and
 ///               T·h, cleared and scattered 4, two products 5 and a sum 1: 11·R·h + T·h
-///   with biases (GPT-OSS) gathered by row and added, 8·R'·f + 4·R'·h, backward read, 2·R'·f +
-///   R'·h;
-///               the bounded gate of interleaved columns 16·R'·f and 45·R'·f
+///   biases      of GPT-OSS, gathered by row and added, forward 8·R'·f + 4·R'·h, backward
+///               2·R'·f + R'·h; its bounded gate of interleaved columns 16·R'·f and 45·R'·f
 ///
 /// all in units of e. The gradient of a gathered bias adds the rows of an expert one after the
 /// other (torch, aten/src/ATen/native/cuda/Indexing.cu, indexing_backward_kernel), which has no

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <span>
 
 #include "core/base/parse_quantity.hpp"
 #include "core/base/saturated_product.hpp"
@@ -30,8 +32,13 @@ std::string all_stages(int pp, int value) {
 
 /// Source: transformers 5.24, src/transformers/training_args.py (use_liger_kernel, torch_compile);
 /// accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py, TorchDynamoPlugin.
+constexpr std::array<std::string_view, 4> kCompileKeys = {
+    "torch-compile", "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"};
+constexpr std::array<std::string_view, 4> kLigerKeys = {"use-liger-kernel", "use_liger_kernel",
+                                                        "use-liger", "use_liger"};
+
 MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
-  const auto on = [&](std::initializer_list<std::string_view> keys) -> const ConfigEntry* {
+  const auto on = [&](std::span<const std::string_view> keys) -> const ConfigEntry* {
     for (const std::string_view key : keys) {
       const ConfigEntry* entry = reading.find(key);
       if (entry == nullptr) continue;
@@ -40,12 +47,10 @@ MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
     }
     return nullptr;
   };
-  if (const ConfigEntry* compiled = on(
-          {"torch-compile", "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"})) {
+  if (const ConfigEntry* compiled = on(kCompileKeys)) {
     return std::optional(ReadValue{"fused", Origin::found, reading.place(*compiled)});
   }
-  if (const ConfigEntry* liger =
-          on({"use-liger-kernel", "use_liger_kernel", "use-liger", "use_liger"})) {
+  if (const ConfigEntry* liger = on(kLigerKeys)) {
     return std::optional(ReadValue{"liger", Origin::found, reading.place(*liger)});
   }
   return std::optional(
@@ -55,10 +60,11 @@ MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
 }  // namespace
 
 ConfigRow layer_code_row() {
-  ConfigRow row = elsewhere(
-      &RunConfig::layer_code, "use_liger_kernel (liger) or torch_compile (fused) of the trainer",
-      {"use-liger-kernel", "use_liger_kernel", "use-liger", "use_liger", "torch-compile",
-       "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"});
+  std::vector<std::string_view> keys(kLigerKeys.begin(), kLigerKeys.end());
+  keys.insert(keys.end(), kCompileKeys.begin(), kCompileKeys.end());
+  ConfigRow row = elsewhere(&RunConfig::layer_code,
+                            "use_liger_kernel (liger) or torch_compile (fused) of the trainer",
+                            std::move(keys));
   row.read = read_layer_code;
   return row;
 }

@@ -79,16 +79,22 @@ const RegistryFunction* function_named(std::string_view name) {
 
 std::string_view name_in(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
+/// "qwen3" of "torchtitan.models.qwen3.config_registry.qwen3_14b", with which the names of the
+/// family's functions begin.
+std::string_view family_in(std::string_view path) {
+  const std::string_view package = path.substr(0, path.rfind(".config_registry"));
+  return name_in(package);
+}
+
 /// The model of this family that model_registry gives without converters, whatever its attention's
-/// kernels; null: another one. A family's functions begin alike: qwen3_14b, qwen3_30b_a3b.
+/// kernels; null: another one.
 const RegistryFunction* model_of(const ConfigEntry& entry, std::string_view path) {
   std::string text = entry.value.text;
   std::ranges::replace(text, '\'', '"');
   if (text.find("converters") != std::string::npos) return nullptr;
   for (const RegistryFunction& each : registry_functions()) {
-    const std::size_t family = each.name.find(name_in(path).substr(0, 4));
     const bool flavored = text.starts_with(fmt::format("model_registry(\"{}\"", each.flavor));
-    if (family == 0 && flavored) return &each;
+    if (flavored && each.name.starts_with(family_in(path))) return &each;
   }
   return nullptr;
 }

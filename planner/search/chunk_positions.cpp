@@ -28,12 +28,6 @@ void ChunkPositions::find_period() {
   }
 }
 
-std::size_t ChunkPositions::HashOfKey::operator()(const Key& key) const {
-  std::size_t hash = 0;
-  for (const int each : key) hash = hash * 1'000'003 + static_cast<std::size_t>(each);  // FNV's way
-  return hash;
-}
-
 /// Only the last rank's chunks are of other sizes.
 ChunkPositions::Step& ChunkPositions::step(int position, int rank, int count) {
   auto& known = steps_[rank + 1 == pp_ ? 1 : 0];

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "costmodel/cost_model.hpp"
@@ -64,9 +64,6 @@ class ChunkPositions {
  private:
   using Key = std::vector<int>;  ///< layers; phase of each chunk; phases it began with
 
-  struct HashOfKey {
-    std::size_t operator()(const Key& key) const;
-  };
   /// What `count` layers of a rank at a position lead to, once it was asked for.
   struct Step {
     std::optional<int> after, moe;
@@ -91,7 +88,7 @@ class ChunkPositions {
   int lead_ = 0, period_ = 1;
   std::vector<Key> keys_;
   std::vector<int> moe_;
-  std::unordered_map<Key, int, HashOfKey> known_;
+  std::map<Key, int> known_;
   Key key_;  ///< of after(), kept for its memory
   /// [other ranks, the last][position][count]
   std::array<std::vector<std::vector<Step>>, 2> steps_;

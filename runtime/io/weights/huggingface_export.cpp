@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -30,14 +31,10 @@ std::map<std::string, ExportedTensor> exported_tensors(const ModelSpec& model,
   return all;
 }
 
-/// The parameter of the model that an adapter's A or B is named after.
-Parameter adapted(const Parameter& adapter, std::size_t lora, const ModelSpec& model) {
-  const std::string name = adapter.name.substr(0, lora) + ".weight";
-  for (const Parameter& parameter : whole_parameters(model)) {
-    if (parameter.name == name) return parameter;
-  }
-  EXPECTS(false, "an adapter of a matrix of the model: " + adapter.name);
-  return {};
+const Parameter& parameter_named(const std::vector<Parameter>& all, const std::string& name) {
+  const auto at = std::ranges::find(all, name, &Parameter::name);
+  EXPECTS(at != all.end(), "a parameter of the run: " + name);
+  return *at;
 }
 
 /// PEFT's tensors: an A and a B for each of the family's modules. Modules that share one of our
@@ -50,14 +47,7 @@ std::map<std::string, ExportedTensor> exported_adapters(const ModelSpec& model,
                                                         HuggingFaceNames names,
                                                         std::set<std::string>& modules) {
   std::map<std::string, ExportedTensor> all;
-  const std::vector<Parameter> trained = run_parameters(model, adapters).trained;
-  const auto find = [&](const std::string& name) {
-    for (const Parameter& parameter : trained) {
-      if (parameter.name == name) return parameter;
-    }
-    EXPECTS(false, "an adapter has both matrices: " + name);
-    return Parameter{};
-  };
+  const auto [trained, frozen] = run_parameters(model, adapters);
   const std::string prefix = names == HuggingFaceNames::gpt2 ? "transformer." : "model.";
   for (const Parameter& b : trained) {
     const std::size_t lora = b.name.find(".lora_B.");
@@ -68,11 +58,10 @@ std::map<std::string, ExportedTensor> exported_adapters(const ModelSpec& model,
     const bool of_heads =
         matrix == "attention.q" || matrix == "attention.k" || matrix == "attention.v";
     const bool of_fc1 = matrix == "mlp.gate" || matrix == "mlp.up";
-    const Parameter a = find((of_heads ? layer + "attention.qkv"
-                              : of_fc1 ? layer + "mlp.fc1"
-                                       : ours) +
-                             ".lora_A.weight");
-    const ForeignPlace of = foreign_place(names, adapted(b, lora, model));
+    const std::string shared = of_heads ? layer + "attention.qkv" : layer + "mlp.fc1";
+    const Parameter& a =
+        parameter_named(trained, (of_heads || of_fc1 ? shared : ours) + ".lora_A.weight");
+    const ForeignPlace of = foreign_place(names, parameter_named(frozen, ours + ".weight"));
     const std::string module = of.name.substr(0, of.name.rfind('.'));
     std::size_t end = module.rfind('.');
     if (of.transposed) end = module.rfind('.', end - 1);  // attn.c_proj, as there is mlp.c_proj

@@ -38,23 +38,10 @@ std::string refused(const PlanFile& plan, const RunSettings& settings) {
 }
 
 TEST_CASE("adapters saved under any plan go on under any other within rounding") {
-  const std::vector<PlanFile> plans{plan_of_adapters(small_gpt2(), 1, 1, 1, 0, kEverywhere),
-                                    plan_of_adapters(small_gpt2(), 2, 2, 2, 1, kEverywhere),
-                                    plan_of_adapters(small_gpt2(), 2, 1, 2, 2, kEverywhere),
-                                    plan_of_adapters(small_gpt2(), 1, 1, 4, 3, kEverywhere)};
-  const Ran whole = run(plans.front(), settings_for(4));
-  const TempDir folder;
-  for (std::size_t from = 0; from < plans.size(); ++from) {
-    CAPTURE(from);
-    RunSettings settings = settings_for(2);
-    settings.checkpoint_dir = (folder.path() / std::to_string(from)).string();
-    (void)run(plans[from], settings);
-    settings.resume = Resume::yes;
-    const Ran rest = run(plans[(from + 1) % plans.size()], settings);
-    REQUIRE(rest.report.steps.size() == 2);
-    for (std::size_t i = 0; i < 2; ++i)
-      CHECK(std::abs(rest.report.steps[i].loss - whole.report.steps[i + 2].loss) < 1e-12);
-  }
+  check_resumed_by_next({plan_of_adapters(small_gpt2(), 1, 1, 1, 0, kEverywhere),
+                         plan_of_adapters(small_gpt2(), 2, 2, 2, 1, kEverywhere),
+                         plan_of_adapters(small_gpt2(), 2, 1, 2, 2, kEverywhere),
+                         plan_of_adapters(small_gpt2(), 1, 1, 4, 3, kEverywhere)});
 }
 
 TEST_CASE("a checkpoint of adapters has states of these alone, and goes on with the same alone") {

@@ -179,19 +179,7 @@ TEST_CASE("a model with shared experts and a corrected router goes on under any 
     plan.job.precision = find_precision("fp64").value();
     return plan;
   };
-  const std::vector<PlanFile> plans{plan_of(1, 1, 1, 0), plan_of(2, 2, 2, 1), plan_of(1, 4, 2, 3)};
-  const Ran whole = run(plans.front(), settings_for(4));
-  const TempDir folder;
-  for (std::size_t from = 0; from < plans.size(); ++from) {
-    RunSettings settings = settings_for(2);
-    settings.checkpoint_dir = (folder.path() / std::to_string(from)).string();
-    (void)run(plans[from], settings);
-    settings.resume = Resume::yes;
-    const Ran rest = run(plans[(from + 1) % plans.size()], settings);
-    REQUIRE(rest.report.steps.size() == 2);
-    for (std::size_t i = 0; i < 2; ++i)
-      CHECK(std::abs(rest.report.steps[i].loss - whole.report.steps[i + 2].loss) < 1e-12);
-  }
+  check_resumed_by_next({plan_of(1, 1, 1, 0), plan_of(2, 2, 2, 1), plan_of(1, 4, 2, 3)});
 }
 
 TEST_CASE("saved under any plan, a run goes on under any other within rounding") {

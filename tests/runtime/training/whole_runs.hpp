@@ -1,6 +1,7 @@
 // Whole runs of small models, as plan-run starts them.
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -59,6 +60,23 @@ inline Ran run(const PlanFile& plan, const RunSettings& settings, RunContext con
   REQUIRE(report.ok());
   out.report = *std::move(report);
   return out;
+}
+
+/// Each of these plans saves after two of four steps, and the next goes on.
+inline void check_resumed_by_next(const std::vector<PlanFile>& plans) {
+  const Ran whole = run(plans.front(), settings_for(4));
+  const TempDir folder;
+  for (std::size_t from = 0; from < plans.size(); ++from) {
+    CAPTURE(from);
+    RunSettings settings = settings_for(2);
+    settings.checkpoint_dir = (folder.path() / std::to_string(from)).string();
+    (void)run(plans[from], settings);
+    settings.resume = Resume::yes;
+    const Ran rest = run(plans[(from + 1) % plans.size()], settings);
+    REQUIRE(rest.report.steps.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(std::abs(rest.report.steps[i].loss - whole.report.steps[i + 2].loss) < 1e-12);
+  }
 }
 
 /// Every tensor of two checkpoints.
