@@ -71,7 +71,7 @@ struct Framework {
   /// without padding, and the buffers of routed rows hold as many as can come, ep·T·min(k, E/ep) of
   /// T tokens that visit k of E experts. Rows are dispatched once more for the weights' gradients.
   bool splits_experts_as_mlp = false;
-  /// Slices of a sequence per context-parallel rank; two balance the causal mask.
+  /// Slices of a sequence per context-parallel rank; two balance the causal mask (slices_of).
   /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
   int slices_per_context_rank = 2;
   bool interleaved = true;  ///< offers vpp > 1
@@ -86,6 +86,7 @@ struct Framework {
   bool context_of_recurrences = false;
   /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
   /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
+  /// Before a ring another one packs keys and values, and its recomputation repeats the ring.
   bool packs_heads = false;
   /// In latent attention every tensor-parallel rank makes the latents of all tokens, from the
   /// gathered hidden states; else of its own tokens, whose latents are gathered.
@@ -275,6 +276,11 @@ struct Framework {
       case CpComm::all_gather: return cp_all_gather;
     }
     return false;
+  }
+  /// A ring always has two slices. Source: TransformerEngine, context_parallel.py,
+  /// AttnFuncWithCPAndKVP2P.
+  [[nodiscard]] int slices_of(CpComm comm) const {
+    return comm == CpComm::ring ? 2 : slices_per_context_rank;
   }
   /// By any.
   [[nodiscard]] bool offers_cp() const { return cp_ring || cp_all_to_all || cp_all_gather; }

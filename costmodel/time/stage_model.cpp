@@ -109,7 +109,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
 /// NCCL's buffers of our own runtime's groups that exchange parts (of experts' rows, or of heads of
 /// context-parallel ranks), R ranks of a group behind one NVSwitch:
 ///
-///   min(R − 1, 7) · nccl_per_peer
+///   min(R − 1, 7) · nccl_per_peer; of a ring of context-parallel ranks 1, the one before
 ///
 /// A receiver has LL, LL128 and Simple buffers for each of a peer's channels; among more peers NCCL
 /// gives each fewer channels. Elsewhere buffers are the host's (PCIe) or shared by all peers
@@ -123,13 +123,14 @@ Bytes StageModel::exchange_buffers(const ProcessGrid& grid) const {
     return {};
   }
   constexpr int kMostPeers = 7;
-  const auto buffers = [&](Axis axis) {
+  const auto buffers = [&](Axis axis, int most) {
     const int peers = cost_model_.links(grid.group(axis)).ranks_per_domain - 1;
-    return std::min(peers, kMostPeers) * c_.nccl_per_peer;
+    return std::min(peers, most) * c_.nccl_per_peer;
   };
   Bytes all;
-  if (plan_.ep > 1) all += buffers(Axis::ep);
-  if (plan_.cp > 1 && plan_.cp_comm == CpComm::all_to_all) all += buffers(Axis::cp);
+  if (plan_.ep > 1) all += buffers(Axis::ep, kMostPeers);
+  const bool ring = plan_.cp_comm == CpComm::ring;
+  if (plan_.cp > 1) all += buffers(Axis::cp, ring ? 1 : kMostPeers);
   return all;
 }
 

@@ -324,7 +324,7 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
     return lacks_of(framework,
                     fmt::format("context parallelism (cp {}) without flash attention", p.cp));
   }
-  const int slices = framework.slices_per_context_rank;
+  const int slices = framework.slices_of(p.cp_comm);
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     const std::string parts = slices > 1 ? fmt::format("{} x ", slices) : "";
     return Rejection{sequence_not_divisible, fmt::format("{}cp {} does not divide the sequence {}",
