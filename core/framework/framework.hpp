@@ -138,6 +138,11 @@ struct Framework {
   bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
   /// Token dispatchers that it offers, by Dispatcher.
   bool dispatchers[kDispatchers] = {true, false, false, false};
+  /// DeepEP's and HybridEP's buffers are made for all tokens of a rank's local batch, with stages
+  /// those of all microbatches of a step. Source: torchtitan v0.3.0,
+  /// torchtitan/models/common/token_dispatcher.py:1232, update_ep_token_dispatcher_config; b5bcd76c
+  /// makes them for one microbatch. Those of other frameworks have no price.
+  bool exchanges_local_batch = false;
   bool overlaps_experts =
       false;  ///< offers overlap of dispatch and combine with another microbatch
   bool overlaps_shared_experts = false;  ///< … with the shared experts
@@ -146,8 +151,9 @@ struct Framework {
   /// paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py); DeepSeek's own
   /// framework does it (arXiv 2412.19437, section 3.3.3).
   bool fp8_dispatch = false;
-  bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
-  bool dropout = true;       ///< applies the model's dropout; else it trains without
+  bool graphs_of_layers = false;  ///< offers CUDA graphs of layers
+  bool graphs_of_step = false;    ///< … and of a whole step
+  bool dropout = true;            ///< applies the model's dropout; else it trains without
   /// Adds a loss that balances the experts' loads; else the tokens' loss alone trains the router.
   bool balances_experts = true;
   /// Trains the model's modules for multi-token prediction; else it trains without them.
@@ -220,7 +226,8 @@ struct Framework {
   /// ZeRO-2/3 (FSDP) is another wrapper of the model than that of ZeRO-0 and 1, with checkpoints of
   /// its own format, and its authors call it experimental with tensor parallelism.
   bool fsdp_is_another_wrapper = false;
-  /// A pipeline takes models of classes of its own, not those that users have.
+  /// A pipeline takes models of classes of its own, not those that users have: a search has no
+  /// stages unless they are pinned.
   bool pipeline_needs_own_model = false;
   /// What trains low-rank adapters on frozen weights in it; "": it trains all parameters.
   std::string_view trains_adapters{};
@@ -268,6 +275,14 @@ struct Framework {
   }
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];
+  }
+  [[nodiscard]] bool offers(CudaGraphs scope) const {
+    switch (scope) {
+      case CudaGraphs::none: return true;
+      case CudaGraphs::layers: return graphs_of_layers;
+      case CudaGraphs::full_iteration: return graphs_of_step;
+    }
+    return false;
   }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     switch (comm) {

@@ -424,10 +424,10 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
                                         const ShardingCosts* but_for_experts) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
-  // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
-  // products of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+  // In a graph of the whole step experts with products of their own need TransformerEngine's op
+  // fuser: one kernel for those of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
   std::optional<Framework> fused;
-  if (plan.cuda_graphs == CudaGraphs::full_iteration) {
+  if (plan.cuda_graphs == CudaGraphs::full_iteration && framework_.product_per_expert) {
     fused = framework_;
     fused->fused_experts = true;
   }

@@ -267,9 +267,11 @@ std::vector<CudaGraphs> graph_values(const PlanRequest& request) {
   if (request.constraints.has<&ParallelPlan::cuda_graphs>()) {
     return {request.constraints.values().cuda_graphs};
   }
-  if (!request.framework.cuda_graphs) return {CudaGraphs::none};
-  const bool experts = request.model.moe.experts > 0;
-  return {CudaGraphs::none, experts ? CudaGraphs::layers : CudaGraphs::full_iteration};
+  const bool of_layers =
+      request.model.moe.experts > 0 && request.framework.offers(CudaGraphs::layers);
+  const CudaGraphs gaining = of_layers ? CudaGraphs::layers : CudaGraphs::full_iteration;
+  if (!offers_graphs(request.framework, request.job, gaining)) return {CudaGraphs::none};
+  return {CudaGraphs::none, gaining};
 }
 
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
