@@ -66,6 +66,10 @@ constexpr std::array kTorchtitanDefaults = {
                       .logits_bytes = 6},
     FrameworkDefaults{
         .software = "litgpt", .same_code = false, .why = "PyTorch FSDP2 around LitGPT", .zero = 3},
+    FrameworkDefaults{.software = "kempnerforge",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 around its own models",
+                      .zero = 3},
     FrameworkDefaults{
         .software = "",
         .evident = Evident::splits_data,
