@@ -127,6 +127,7 @@ std::string memory_key(const MeasuredRun& row) {
                                 row.dp, row.microbatch, row.zero, row.seq}) {
     key += cell ? fmt::format("|{}", *cell) : "|?";
   }
+  key += row.torch_compile ? fmt::format("|{}", *row.torch_compile) : "|?";
   return key;
 }
 

@@ -59,6 +59,9 @@ struct Framework {
   /// … and then reduces gradients once, after a stage's last microbatch, from whole fp32 ones, and
   /// keeps a layer's gathered weights from its backward to its next forward.
   bool reduces_once_in_pipeline = false;
+  /// At ZeRO-2/3 without a pipeline, too, gradients are reduced once, after the last of several
+  /// microbatches (FSDP's no_sync); weights are gathered in each as ever.
+  bool accumulates_whole = false;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
@@ -261,9 +264,14 @@ struct Framework {
   [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
     return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
   }
-  /// Whether a plan's ZeRO-2/3 waits for the last microbatch (reduces_once_in_pipeline).
-  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+  /// Whether a plan's ZeRO-2/3 keeps gathered weights for the next microbatch
+  /// (reduces_once_in_pipeline).
+  [[nodiscard]] bool keeps_gathered(const ParallelPlan& plan) const {
     return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
+  }
+  /// Whether it reduces gradients only behind the last microbatch.
+  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+    return keeps_gathered(plan) || (accumulates_whole && plan.zero >= 2);
   }
   /// Whether fewer than all layers can be recomputed fully on so many pipeline stages.
   [[nodiscard]] bool recomputes_some_layers(int pp) const {

@@ -16,13 +16,14 @@ constexpr std::array kTorchtitanDefaults = {
                       .why = "the same software",
                       .recompute = Recompute::selective,
                       .zero = 3},
-    // The loss is compiled since pull request 1033 of 2025-04: 16-bit logits and their gradient.
+    // A compiled model has a compiled loss since pull request 1033: 16-bit logits and their
+    // gradient.
     FrameworkDefaults{.software = "torchtitan",
-                      .detail = "_202506_",
+                      .since = "2025-04",
                       .why = "the same software",
                       .recompute = Recompute::selective,
                       .zero = 3,
-                      .logits_bytes = 4},
+                      .compiled_logits_bytes = 4},
     // ChunkedCELoss, pull request 2937 of 2026-04: an eighth of the logits at a time.
     FrameworkDefaults{.software = "torchtitan",
                       .detail = "quantization/nvfp4.md",
@@ -66,6 +67,17 @@ constexpr std::array kTorchtitanDefaults = {
                       .logits_bytes = 6},
     FrameworkDefaults{
         .software = "litgpt", .same_code = false, .why = "PyTorch FSDP2 around LitGPT", .zero = 3},
+    // KempnerForge 5666d0d1: bf16 logits, their log-softmax and the gradients of both
+    // (kempnerforge/training/loss.py, F.cross_entropy), which are not split (distributed/
+    // tensor_parallel.py, output_layouts=Replicate()); set_requires_gradient_sync
+    // (training/grad.py, maybe_no_sync).
+    FrameworkDefaults{.software = "kempnerforge",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 around its own models",
+                      .zero = 3,
+                      .logits_bytes = 8,
+                      .whole_logits = true,
+                      .accumulates_whole = true},
     FrameworkDefaults{
         .software = "",
         .evident = Evident::splits_data,

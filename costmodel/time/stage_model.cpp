@@ -207,7 +207,8 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
-/// Where they are reduced once, weights stay gathered from a backward to the next forward.
+/// In a pipeline (Framework::keeps_gathered) weights stay gathered from a backward to the next
+/// forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || !splits_states()) return {};
   const auto both = [&](Bytes replicated, Bytes experts, auto collective) {
@@ -229,7 +230,9 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   if (plan_.zero == 3) {
     const Seconds gather =
         both(gathered(layer.parameters, layer.quantized), gathered(layer.experts, 0), all_gather);
-    if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    const bool gathered_before = cost_model_.framework().keeps_gathered(plan_);
+    if (!gathered_before)
+      traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }
   traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);

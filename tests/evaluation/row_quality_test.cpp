@@ -112,6 +112,9 @@ TEST_CASE("two different outcomes of one configuration flag both rows for fittin
   }
   ended.microbatch = 2 * *ran.microbatch;
   CHECK(quality_flags_of(std::vector{ran, ended})[1].empty());
+  ended.microbatch = ran.microbatch;
+  ended.torch_compile = !ran.torch_compile.value_or(false);
+  CHECK(quality_flags_of(std::vector{ran, ended})[1].empty());
 }
 
 TEST_CASE("head dimensions that do not fill tensor cores are flagged") {
