@@ -383,17 +383,6 @@ TEST_CASE(
   CHECK_FALSE(skip_reason(other).empty());
 }
 
-// KempnerForge 5666d0d1, kempnerforge/training/grad.py, maybe_no_sync: nothing to wait for in a
-// step of one microbatch.
-TEST_CASE("a software that accumulates gradients whole does so over several microbatches alone") {
-  MeasuredRun run = row_of(whole_table(), "kempnerforge-0012");  // 2 microbatches
-  CHECK(mapped(run).framework.accumulates_whole);
-  run.global_batch = *run.microbatch * *run.dp;
-  run.grad_accumulation = 1;
-  CHECK_FALSE(mapped(run).framework.accumulates_whole);
-  CHECK_FALSE(mapped(row_of(whole_table(), "torchtitan-qwen3-0001")).framework.accumulates_whole);
-}
-
 TEST_CASE("a GPU is known by the names drivers and vendors give it") {
   MeasuredRun run = row("nanotron-0469");
   for (const auto& [name, gpu] :

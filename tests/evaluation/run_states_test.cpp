@@ -2,6 +2,7 @@
 #include "evaluation/run_states.hpp"
 
 #include "core/model/model_io.hpp"
+#include "tests/evaluation/table_rows.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -141,6 +142,17 @@ TEST_CASE("fp8 weights stand next to bf16 ones, or replace them in tuned recipes
   CHECK(layer_weight(kBridge, "fp8", "dgx-b200") == -1);
   CHECK(layer_weight(kBridge, "mxfp8", "dgx-b200") == 0);
   CHECK(layer_weight(kBridge, "fp8", "dgx-h100", "fp8 subchannel 128x128/1x128") == 2);
+}
+
+// KempnerForge 5666d0d1, kempnerforge/training/grad.py, maybe_no_sync: nothing to wait for in a
+// step of one microbatch.
+TEST_CASE("a software that accumulates gradients whole does so over several microbatches alone") {
+  MeasuredRun run = row_of(whole_table(), "kempnerforge-0012");  // 2 microbatches
+  CHECK(mapped(run).framework.accumulates_whole);
+  run.global_batch = *run.microbatch * *run.dp;
+  run.grad_accumulation = 1;
+  CHECK_FALSE(mapped(run).framework.accumulates_whole);
+  CHECK_FALSE(mapped(row_of(whole_table(), "torchtitan-qwen3-0001")).framework.accumulates_whole);
 }
 
 }  // namespace echelon
