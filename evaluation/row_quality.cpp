@@ -48,9 +48,12 @@ constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
 constexpr RowQualityFlag kOtherLoss{
     "other-loss", kTime, false, false,
     "the loss of reinforcement learning, whose passes have no price"};
-constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOverfull,
-                               kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
-                               kUnevenWork,   kUntuned,      kOtherLoss,    kTwinRan};
+constexpr RowQualityFlag kOtherBuffers{
+    "other-buffers", false, kMemory, false,
+    "DeepEP in a fork of torchtitan, whose buffers the source does not give"};
+constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,  kOverfull,   kNoMicrobatch,
+                               kMachineFault, kOneIteration, kOddHeads, kUnevenWork, kUntuned,
+                               kOtherLoss,    kOtherBuffers, kTwinRan};
 
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;
@@ -157,6 +160,7 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
   add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
       kUntuned);
   add(states(row.notes, {"loss of reinforcement learning"}), kOtherLoss);
+  add(row.framework == "torchtitan" && dispatcher_of(row) == Dispatcher::deepep, kOtherBuffers);
   add(twins.ran && twins.ended, kTwinRan);
   return flags;
 }

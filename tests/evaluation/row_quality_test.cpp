@@ -53,6 +53,11 @@ TEST_CASE("packed samples, natural routing and untuned configurations are flagge
   CHECK(flag_names(run) == "untuned");
   run.notes = "flash attention 3; loss of reinforcement learning, output head in chunks of 2048";
   CHECK(flag_names(run) == "other-loss");
+  run.notes.clear();
+  run.framework = "torchtitan";
+  CHECK(flag_names(run).empty());
+  run.overlap_detail = "dispatcher=deepep";
+  CHECK(flag_names(run) == "other-buffers");
 }
 
 TEST_CASE("a microbatch of seconds where a fraction is expected is a stall") {
