@@ -43,6 +43,9 @@ constexpr RowQualityFlag kTwinRan{
 constexpr RowQualityFlag kUnevenWork{
     "uneven-work", kTime, false, false,
     "packed samples or natural routing: work per token that the shapes do not determine"};
+constexpr RowQualityFlag kUnevenExperts{
+    "uneven-experts", false, kMemory, false,
+    "natural routing: the rows of the fullest expert, which the shapes do not determine"};
 constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
                                   "the source calls the configuration not tuned"};
 constexpr RowQualityFlag kOtherLoss{
@@ -51,9 +54,10 @@ constexpr RowQualityFlag kOtherLoss{
 constexpr RowQualityFlag kOtherBuffers{
     "other-buffers", false, kMemory, false,
     "DeepEP in a fork of torchtitan, whose buffers the source does not give"};
-constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,  kOverfull,   kNoMicrobatch,
-                               kMachineFault, kOneIteration, kOddHeads, kUnevenWork, kUntuned,
-                               kOtherLoss,    kOtherBuffers, kTwinRan};
+constexpr std::array kFlags = {kSanityOnly,   kNotForTime,    kStalled,      kOverfull,
+                               kNoMicrobatch, kMachineFault,  kOneIteration, kOddHeads,
+                               kUnevenWork,   kUnevenExperts, kUntuned,      kOtherLoss,
+                               kOtherBuffers, kTwinRan};
 
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;
@@ -155,8 +159,10 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
           says(row.notes, "iteration 2 log line"),
       kOneIteration);
   add(has_odd_heads(row), kOddHeads);
-  add(states(row.notes, {"packed", "natural routing", "unbalanced routing", "imbalanced routing"}),
-      kUnevenWork);
+  const bool uneven_experts =
+      states(row.notes, {"natural routing", "unbalanced routing", "imbalanced routing"});
+  add(uneven_experts || states(row.notes, {"packed"}), kUnevenWork);
+  add(uneven_experts, kUnevenExperts);
   add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
       kUntuned);
   add(states(row.notes, {"loss of reinforcement learning"}), kOtherLoss);

@@ -46,7 +46,7 @@ TEST_CASE("packed samples, natural routing and untuned configurations are flagge
   run.notes = "SFT on SQuAD packed to 4096";
   CHECK(flag_names(run) == "uneven-work");
   run.notes = "natural routing; real data";
-  CHECK(flag_names(run) == "uneven-work");
+  CHECK(flag_names(run) == "uneven-work; uneven-experts");
   run.notes = "MoE force-balanced routing";
   CHECK(flag_names(run).empty());
   run.notes = "first figures, not tuned";
