@@ -429,8 +429,6 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
       }
       if (kept->fp32_states()) framework.casts_parameters = false;
     }
-    // Copies of frozen weights depend on it, and no other part of a price.
-    if (job.precision.compute == Dtype::fp8) job.precision.scaling = scaling_of(row);
   }
   // A run is proof that its software gives a stage no layer when it holds the embedding or the
   // head, and that it splits the experts' states otherwise than dense ones.

@@ -62,6 +62,9 @@ struct Framework {
   /// At ZeRO-2/3 without a pipeline, too, gradients are reduced once, after the last of several
   /// microbatches (FSDP's no_sync); weights are gathered in each as ever.
   bool accumulates_whole = false;
+  /// Around ZeRO-2's and 3's collectives the stream of compute copies weights out of the gathered
+  /// buffer and gradients into the one that is reduced (FSDP2, which shards each parameter).
+  bool copies_parameters = false;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
@@ -139,6 +142,16 @@ struct Framework {
   bool overlaps_gather = true;       ///< ZeRO-1/2 parameter gather overlaps the next forward
   bool awaits_first_gather = false;  ///< … which begins when its first bucket is there
   bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
+  /// Sequence parallelism gathers and scatters along the second dimension of microbatch, sequence
+  /// and hidden width, which copies the whole tensor behind a gather (of several sequences) and
+  /// before a reduce-scatter; and a product keeps its gathered input, else its shard, which the
+  /// backward gathers again.
+  bool splits_second_dimension = false;
+  /// … gathers in fp8 where products take it with one scale per tensor.
+  bool gathers_fp8 = false;
+  /// Queries, keys and values, and gate and up, are products of their own, so that the gradients of
+  /// their input are summed.
+  bool separate_projections = false;
   /// Token dispatchers that it offers, by Dispatcher.
   bool dispatchers[kDispatchers] = {true, false, false, false};
   /// DeepEP's and HybridEP's buffers are made for all tokens of a rank's local batch, with stages

@@ -299,6 +299,10 @@ Framework torchtitan() {
   // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: neither reduces nor reshards
   // before the last backward
   f.reduces_once_in_pipeline = true;
+  // torch 2.15, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy in
+  // foreach_all_gather_copy_out, chunk_cat_mixed_dtype in foreach_reduce, both in the stream of the
+  // compute
+  f.copies_parameters = true;
   // pipeline_parallel_schedule "DualPipeV": torchtitan b5bcd76c, distributed/pipeline_parallel.py
   // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
   f.dualpipe_v = true;
@@ -312,6 +316,18 @@ Framework torchtitan() {
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.exchanges_local_batch = true;
   f.sequence_parallel_always = true;
+  // v0.2.2, torchtitan/models/llama3/infra/parallelize.py, apply_tp: layouts Shard(1); torch 2.15,
+  // torch/distributed/_functional_collectives.py, all_gather_single (_maybe_view_chunk_cat) and
+  // reduce_scatter_single (torch.cat); counted by tests/external/count_dtensor.py
+  f.splits_second_dimension = true;
+  // docs/float8.md, "for TP (by default for Float8Linear)"; torchao v0.8.0,
+  // torchao/float8/float8_tensor_parallel.py: the input, and the output's gradient, are cast and
+  // then gathered
+  f.gathers_fp8 = true;
+  f.separate_projections = true;
+  // A linear module's node of autograd makes both gradients before the sum of the input's begins,
+  // which the backward of the norm waits for; torch.compile does not reorder them.
+  f.overlaps_tp_backward = false;
   // v0.3.0, torchtitan/distributed/cudagraph.py: the forward and the backward of a microbatch, on
   // unless training.disable_cuda_graphs. They keep no memory besides the activations': torch's
   // graph empties the cache of its first, eager run before it fills a pool of its own

@@ -156,9 +156,9 @@ Operator rotation(const ModelSpec& model, const Framework& framework, double byt
 /// Projections into the heads: one GEMM from the hidden state.
 void push_qkv(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding) {
-  push_column_entry(list, "qkv_gather", s, sharding);
+  push_column_entry(list, "qkv_gather", s, sharding, 3);
   const double gate = model.attention_output_gate ? s.q : 0;
-  const Operator qkv = gemm("qkv", s.T, s.q + gate + s.kv_projected, s.h, s.kept * s.Ts * s.h, s.e);
+  const Operator qkv = gemm("qkv", s.T, s.q + gate + s.kv_projected, s.h, s.kept_input(), s.e);
   list.push(s.by_operations ? as_modules(qkv, 3) : qkv);
   const double heads = s.T * (s.q + s.kv);
   if (model.qk_norm || model.qk_norm_all_heads) {

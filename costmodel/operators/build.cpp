@@ -5,6 +5,15 @@
 
 namespace echelon::operators {
 
+namespace {
+
+bool one_scale_per_tensor(const PrecisionRecipe& recipe) {
+  return (recipe.scaling == Fp8Scaling::delayed || recipe.scaling == Fp8Scaling::tensorwise) &&
+         recipe.fp8_rate >= 1;
+}
+
+}  // namespace
+
 Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                  LayerSharding sharding, TokenMixer mixer) {
   const ModelSpec::HeadShapes heads = model.head_shapes(mixer);
@@ -34,7 +43,15 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework
           .expert_rows = static_cast<double>(job.precision.expert_rows),
           .by_operations = job.layer_code == LayerCode::transformers,
           .experts_by_operations = job.layer_code != LayerCode::fused,
-          .rms_norm = model.normalization == Normalization::rms_norm};
+          .rms_norm = model.normalization == Normalization::rms_norm,
+          .sums_input_gradients =
+              framework.separate_projections && job.layer_code != LayerCode::transformers,
+          .splits_second_dimension =
+              framework.splits_second_dimension && sharding.sequence_parallel && sharding.tp > 1,
+          .several_sequences = sharding.microbatch > 1,
+          .gathered = framework.gathers_fp8 && one_scale_per_tensor(job.precision)
+                          ? width_of(Dtype::fp8)
+                          : activation_width(job.precision.compute)};
 }
 
 Operator gemm(std::string_view name, double m, double n, double k, double saved, double e,
@@ -101,13 +118,38 @@ Operator collective(std::string_view name, CollectiveKind forward, CollectiveKin
   return op;
 }
 
+namespace {
+
+/// Copies of whole tensors beside the collectives along their second dimension
+/// (Framework::splits_second_dimension): a gather has each rank's part one behind the other, which
+/// is their order for one sequence alone; a reduce-scatter takes them so.
+Operator sequence_copy(std::string_view name, const Shapes& s, bool gathers) {
+  const double gather = s.several_sequences ? 2 * s.gathered * s.T * s.h : 0;
+  const double scatter = 2 * s.e * s.T * s.h;
+  Operator op = elementwise(name, gathers ? gather : scatter, gathers ? scatter : gather, 0);
+  op.moves_as_stated = true;
+  return op;
+}
+
+}  // namespace
+
 void push_column_entry(OperatorList& list, std::string_view name, const Shapes& s,
-                       LayerSharding sharding) {
+                       LayerSharding sharding, int readers) {
+  // Each sum reads one more gradient, where it is fused; else it reads two and writes one.
+  if (s.sums_input_gradients && readers > 1) {
+    list.push(elementwise("input_gradients", 0, (readers - 1) * s.e * s.T * s.h, 0));
+  }
   if (sharding.tp == 1) return;
   using enum CollectiveKind;
   const double payload = s.e * s.T * s.h;
   if (!sharding.sequence_parallel) {
     list.push(collective(name, none, all_reduce, payload, true));
+    return;
+  }
+  if (s.splits_second_dimension) {
+    list.push(collective(name, all_gather, none, s.gathered * s.T * s.h, true));
+    list.push(collective(name, none, reduce_scatter, payload, true));
+    list.push(sequence_copy("gather_copy", s, true));
     return;
   }
   list.push(collective(name, all_gather, reduce_scatter, payload, true));
@@ -119,7 +161,11 @@ void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
   if (sharding.tp == 1) return;
   using enum CollectiveKind;
   const double payload = s.e * s.T * s.h;
-  if (sharding.sequence_parallel) {
+  if (s.splits_second_dimension) {
+    list.push(sequence_copy("scatter_copy", s, false));
+    list.push(collective(name, reduce_scatter, none, payload, false));
+    list.push(collective(name, none, all_gather, s.gathered * s.T * s.h, false));
+  } else if (sharding.sequence_parallel) {
     list.push(collective(name, reduce_scatter, all_gather, payload, false));
   } else {
     list.push(collective(name, all_reduce, none, payload, false));

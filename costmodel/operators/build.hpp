@@ -26,6 +26,14 @@ struct Shapes {
   bool by_operations = false;          // LayerCode::transformers (transformers_code.cpp)
   bool experts_by_operations = false;  // … and LayerCode::liger, which has no kernels for them
   bool rms_norm = true;
+  bool sums_input_gradients = false;     // Framework::separate_projections
+  bool splits_second_dimension = false;  // of the framework, with sequence parallelism …
+  bool several_sequences = false;        // … of more than one
+  double gathered = 2;                   // bytes per element that sequence parallelism gathers
+  /// Bytes that a column-parallel product keeps of its input.
+  [[nodiscard]] double kept_input() const {
+    return splits_second_dimension ? std::min(kept, gathered) * T * h : kept * Ts * h;
+  }
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
@@ -52,9 +60,10 @@ struct Shapes {
                                   CollectiveKind backward, double payload, bool backward_overlaps,
                                   Axis axis = Axis::tp);
 
-/// Entry of a column-parallel layer (Megatron's f, or g-bar under sequence parallelism).
+/// Entry of a column-parallel layer (Megatron's f, or g-bar under sequence parallelism), whose
+/// input so many products read where they are apart.
 void push_column_entry(OperatorList& list, std::string_view name, const Shapes& s,
-                       LayerSharding sharding);
+                       LayerSharding sharding, int readers = 1);
 /// Exit of a row-parallel layer (Megatron's g, or its reduce-scatter form).
 void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
                    LayerSharding sharding);

@@ -31,8 +31,8 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
 
 void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding) {
-  push_column_entry(list, "mlp_gather", s, sharding);
-  const double input = model.parallel_block ? 0 : s.kept * s.Ts * s.h;  // shared with attention
+  push_column_entry(list, "mlp_gather", s, sharding, model.gated_mlp ? 2 : 1);
+  const double input = model.parallel_block ? 0 : s.kept_input();  // shared with attention
   push_projections(list, model, framework, s, {"mlp_up", "activation", "mlp_down"}, s.T, s.f, input,
                    gather_buffers(s, framework, sharding));
   push_row_exit(list, "mlp_reduce", s, sharding);

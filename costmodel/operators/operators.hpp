@@ -31,6 +31,7 @@ struct Operator {
   Flops backward;
   Bytes forward_traffic;  ///< HBM bytes
   Bytes backward_traffic;
+  bool moves_as_stated = false;  ///< the traffic, whatever Framework::pointwise_passes says
   int forward_kernels = 0;
   int backward_kernels = 0;
   Bytes saved;                  ///< kept for the backward pass

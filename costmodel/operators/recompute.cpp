@@ -20,7 +20,8 @@ void drop_attention_core(OperatorList& list) {
 /// its list of saved operators and its count of products, in the order in which model.py calls
 /// them; of experts v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:33, and
 /// torchtitan/models/moe/moe.py:123, torch._grouped_mm.
-void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                               LayerSharding sharding) {
   for (Operator& op : list.edit()) {
     const double result = s.e * op.groups * op.m * op.n;
     op.kept = Bytes{};
@@ -37,6 +38,11 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
       op.repeated = s.kv / (s.q + s.kv + s.v);
     } else if (op.kind == OperatorKind::collective && op.axis == Axis::ep) {
       op.kept = op.payload;
+      op.repeated = 0.0;
+    } else if (op.forward_collective == CollectiveKind::reduce_scatter) {
+      op.kept = op.payload / sharding.tp;
+      op.repeated = 0.0;
+    } else if (op.name == "scatter_copy") {
       op.repeated = 0.0;
     } else if (op.name == "expert_up" || op.name == "expert_down") {
       continue;  // repeated in full
@@ -177,7 +183,7 @@ void add_backward_kernels(OperatorList& list, const ModelSpec& model, const Trai
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                         const Framework& framework, const Shapes& s, LayerSharding sharding) {
   if (framework.selective_per_operator) {
-    keep_every_second_product(list, model, s);
+    keep_every_second_product(list, model, s, sharding);
   } else {
     drop_attention_core(list);
   }

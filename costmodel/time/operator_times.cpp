@@ -78,7 +78,7 @@ Seconds forward_time(const Operator& op, const OperatorContext& c) {
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
                             c.rates.attention_forward, c.rates);
-    case OperatorKind::elementwise: return c.pointwise(op.forward_traffic, op.forward_kernels);
+    case OperatorKind::elementwise: return c.pointwise(op, op.forward_traffic, op.forward_kernels);
     case OperatorKind::collective: break;
   }
   return Seconds{};

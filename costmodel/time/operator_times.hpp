@@ -55,8 +55,9 @@ struct OperatorContext {
     return expert_exchange(sharding.dispatcher, moe, op.payload,
                            to_experts ? dispatched_width() : 1.0, group);
   }
-  [[nodiscard]] Seconds pointwise(Bytes traffic, int kernels) const {
-    return elementwise_time(framework.pointwise_passes * traffic, kernels, rates);
+  [[nodiscard]] Seconds pointwise(const Operator& op, Bytes traffic, int kernels) const {
+    const double passes = op.moves_as_stated ? 1.0 : framework.pointwise_passes;
+    return elementwise_time(passes * traffic, kernels, rates);
   }
 };
 

@@ -86,8 +86,7 @@ void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums
     add_steps(pass, op.forward_collective);
     if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
   });
-  if (op.attention_core && !op.forward_overlaps)
-    exposed_on(op.axis, sums.selective) += op.repeated * forward;
+  if (!op.forward_overlaps) exposed_on(op.axis, sums.selective) += op.repeated * forward;
   pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
@@ -151,7 +150,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     sums.each_forward(op.repeated_by, op.once, [&](PassCosts& pass) { pass.device += forward; });
     sums.selective.device += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
-      const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
+      const Seconds back = slower * c.pointwise(op, op.backward_traffic, op.backward_kernels);
       sums.backward.device += back;
       add_to_pair(op, forward, {back, Seconds{}}, sums);
       continue;

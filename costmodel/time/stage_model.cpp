@@ -70,7 +70,9 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   layers_of_chunk_ = std::max(1.0, static_cast<double>(cost_model.model().layers) /
                                        static_cast<double>(plan.model_stages()));
   norm_sync_ = all_reduce(4_B, cost_model.links(grid.world()));
-  optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
+  const DeviceRates rates = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute);
+  optimizer_rate_ = rates.optimizer;
+  memory_rate_ = rates.memory;
   host_ring_step_ = cost_model.host_ring_step();
   host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
@@ -169,7 +171,6 @@ void StageModel::follow_policy() {
   moe_copies_ = copies(costs_.moe);
   const ClusterTopology& cluster = cost_model_.cluster();
   host_link_ = c_.link_efficiency * cluster.host_link();
-  memory_rate_ = device_rates(cluster.gpu(), c_, recipe_.compute).memory;
 }
 
 StageModel::Parameters StageModel::parameters(const Stage& stage) const {
@@ -236,7 +237,45 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
     backward += gather;
   }
   traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);
-  return traffic;
+  const LayerTraffic copies =
+      copies_of(gathered(layer.parameters, layer.quantized) + gathered(layer.experts, 0),
+                trained + trained_experts);
+  return {traffic.forward + copies.forward, traffic.backward + copies.backward};
+}
+
+/// Copies of a microbatch that parameters split one by one need around ZeRO-2's and 3's
+/// collectives, in the stream of the compute (Framework::copies_parameters), G bytes gathered, P
+/// parameters with gradients of w bytes, reduced in r:
+///
+///   gathered weights   2·G   read and written, at ZeRO-3 before the forward and the backward
+///   gradients          P·(w + r); where they are reduced once, of m microbatches
+///                      P·(w + 2r) as they are added up, but for the first one P·(w + r), and 2·P·r
+///                      in the end
+///
+/// Source: torch 2.15, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py
+/// (foreach_all_gather_copy_out, foreach_reduce_scatter_copy_in) and _fsdp_param.py
+/// (to_accumulated_grad_if_needed, accumulate_unsharded_grad_if_needed). Checked by:
+/// tests/costmodel/time/stage_terms_test.cpp.
+StageModel::LayerTraffic StageModel::copies_of(Bytes gathered, double trained) const {
+  const Framework& framework = cost_model_.framework();
+  if (!framework.copies_parameters || plan_.zero < 2 || !splits_states()) return {};
+  const double width = activation_width(recipe_.compute);
+  const double reduced = recipe_.reduced_gradient;
+  const double microbatches = static_cast<double>(microbatches_);
+  const Seconds weights = 2 * gathered / memory_rate_;
+  LayerTraffic out;
+  if (!framework.keeps_gathered(plan_)) out.forward = weights;
+  if (plan_.zero == 3) out.backward = weights;
+  const double added = framework.reduces_once(plan_)
+                           ? width + (2 - 1 / microbatches) * reduced + 2 * reduced / microbatches
+                           : width + reduced;
+  out.backward += Bytes{trained * added} / memory_rate_;
+  return out;
+}
+
+StageModel::LayerTraffic StageModel::copies_of_ends(const Stage& stage) const {
+  const double ends = parameters(stage).ends;
+  return copies_of(gathered(ends, 0), freezes() ? 0.0 : ends);
 }
 
 /// Each way, while the passes of one layer run forward and backward:
@@ -324,6 +363,10 @@ StageTimes StageModel::times(const Stage& stage) const {
              &LayerCounts::dense, passes, t);
   add_layers(stage, costs_.moe, moe_passes_, moe_traffic_, moe_part_, moe_copies_,
              &LayerCounts::moe, passes, t);
+  const LayerTraffic ends = copies_of_ends(stage);
+  t.forward += ends.forward;
+  t.backward += ends.backward;
+  t.exposed[Axis::dp] += ends.forward + ends.backward;
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;

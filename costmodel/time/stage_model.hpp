@@ -133,6 +133,8 @@ class StageModel : public PipelineModel {
     return std::int64_t{shard_ranks_} * expert_shard_ > 1;
   }
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
+  [[nodiscard]] LayerTraffic copies_of(Bytes gathered, double trained) const;
+  [[nodiscard]] LayerTraffic copies_of_ends(const Stage& stage) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
   [[nodiscard]] double microbatches_in_flight(int stage, double built) const;
@@ -211,7 +213,7 @@ class StageModel : public PipelineModel {
   Seconds tied_sync_;
   Seconds norm_sync_;
   Seconds host_ring_step_, host_network_step_;
-  BytesPerSecond optimizer_rate_;
+  BytesPerSecond optimizer_rate_, memory_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
   LayerPasses dense_passes_, moe_passes_;
   std::vector<double> in_flight_;             ///< of each of several stages
@@ -223,8 +225,7 @@ class StageModel : public PipelineModel {
   double largest_trained_ = 0;                ///< … and those with gradients
   double dense_shapes_ = 0, moe_shapes_ = 0;  ///< parameters of all shapes, each once
   HostCopies dense_copies_, moe_copies_;
-  BytesPerSecond host_link_;  ///< of one GPU, one direction, where activations are offloaded
-  BytesPerSecond memory_rate_;
+  BytesPerSecond host_link_;    ///< of one GPU, one direction, where activations are offloaded
   double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
   double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)
