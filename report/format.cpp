@@ -112,7 +112,8 @@ std::string duration(Seconds time) {
 }
 
 std::string signed_duration(Seconds time) {
-  if (time == Seconds{}) return "0 s";
+  constexpr double kRounding = 1e-9;  // of sums of parts; clocks of GPUs tick no finer
+  if (std::abs(time.in(kSecond)) < kRounding) return "0 s";
   return (time.in(kSecond) < 0 ? "-" : "+") + duration(Seconds{std::abs(time.in(kSecond))});
 }
 

@@ -8,6 +8,35 @@
 
 namespace echelon {
 
+namespace {
+
+/// The degrees of a point and what else of it its memory depends on.
+std::string words_of(const SearchPoint& p) {
+  std::string out = fmt::format("tp {} cp {}", p.sharding.tp, p.sharding.cp);
+  if (p.sharding.ep > 1) out += fmt::format(" ep {}", p.sharding.ep);
+  if (p.sharding.etp > 1) out += fmt::format(" etp {}", p.sharding.etp);
+  out += fmt::format(" pp {}", p.pp);
+  if (p.vpp > 1) out += fmt::format(" vpp {}", p.vpp);
+  out += fmt::format(" dp {} microbatch {} zero {}", p.dp, p.sharding.microbatch, p.zero);
+  if (p.zero > 0 && p.shard_group != p.dp * p.sharding.cp) {
+    out += fmt::format(" over {} ranks", p.shard_group);
+  }
+  if (p.offload_optimizer > 0) {
+    out += fmt::format(", {:.0f} % of the optimizer offloaded", 100 * p.offload_optimizer);
+  }
+  if (p.sharding.overlap_ep) out += ", overlap of ep";
+  switch (p.recompute.kind) {
+    case Recompute::none: return out + ", nothing recomputed";
+    case Recompute::full: return out + ", all layers recomputed";
+    default: break;
+  }
+  const std::string modules = text_of(p.recompute.modules);
+  return out + ", recompute " + std::string(name_of(p.recompute.kind)) +
+         (modules.empty() ? "" : ":" + modules);
+}
+
+}  // namespace
+
 void StepMemoryFront::add(Seconds step, Bytes memory) {
   if (dominates(step, memory)) return;
   auto at = points_.lower_bound(step);
@@ -88,12 +117,9 @@ std::vector<RejectionCount> Findings::rejections() const {
   std::vector<RejectionCount> out = rejected_.all();
   const std::vector<TooLargePoint> misses = closest();
   if (!misses.empty()) {
-    const SearchPoint& p = misses.front().point;
     out.push_back({RejectionReason::memory, counts_.too_large,
-                   fmt::format("tp {} cp {} pp {} dp {} microbatch {} zero {}, all layers "
-                               "recomputed: short by {:.2f} GiB",
-                               p.sharding.tp, p.sharding.cp, p.pp, p.dp, p.sharding.microbatch,
-                               p.zero, misses.front().missing.in(1_GiB))});
+                   fmt::format("{}: short by {:.2f} GiB", words_of(misses.front().point),
+                               misses.front().missing.in(1_GiB))});
   }
   return out;
 }

@@ -39,6 +39,8 @@ TEST_CASE("times have three digits and a suitable unit") {
   CHECK(duration(Seconds{7200}) == "2.00 h");
   CHECK(duration(Seconds{86400.0 * 27}) == "27.0 days");
   CHECK(signed_duration(Seconds{-0.25}) == "-250 ms");
+  CHECK(signed_duration(Seconds{2e-9}) == "+2.00 ns");
+  CHECK(signed_duration(Seconds{6.9e-18}) == "0 s");  // 10.1 ms - 10.1 ms, summed otherwise
 }
 
 TEST_CASE("shares are never shown as minus zero") {

@@ -107,6 +107,24 @@ std::optional<CountedGpu> counted_gpu(std::string_view asked) {
   return counted(name.substr(last + 1), name.substr(0, last));
 }
 
+/// What a name that begins so means, of accelerators that are no GPUs.
+std::optional<std::string_view> other_accelerator(std::string_view asked) {
+  using Prefix = std::pair<std::string_view, std::string_view>;
+  static constexpr std::array<Prefix, 8> kPrefixes = {{{"tpu", "a TPU"},
+                                                       {"v5e", "a TPU"},
+                                                       {"v5lite", "a TPU"},
+                                                       {"v5p", "a TPU"},
+                                                       {"v6e", "a TPU"},
+                                                       {"gaudi", "Gaudi"},
+                                                       {"trn", "Trainium"},
+                                                       {"trainium", "Trainium"}}};
+  const std::string name = plain_name(asked);
+  for (const auto& [prefix, meaning] : kPrefixes) {
+    if (name.starts_with(prefix)) return meaning;
+  }
+  return std::nullopt;
+}
+
 /// Clusters of the catalog with this GPU or a variant of it, and how to describe one. `count`: the
 /// number of GPUs asked for; "" if none was.
 Error gpu_as_cluster(std::string_view asked, const EmbeddedFile& gpu, const std::string& count) {
@@ -184,6 +202,12 @@ Result<MachineDescription> load_machine(std::string_view name_or_path) {
   }
   if (const auto gpus = counted_gpu(name_or_path)) {
     return gpu_as_cluster(name_or_path, gpus->gpu, gpus->count);
+  }
+  if (const auto other = other_accelerator(name_or_path)) {
+    return input_error("--cluster", fmt::format("{}, {}", in_quotes(name_or_path), *other),
+                       "GPUs of NVIDIA or AMD: rates, collectives and frameworks of no other "
+                       "accelerator are known here",
+                       "plan topo list");
   }
   return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
                  "a catalog name, or the path of a description (.json)", "plan topo list");

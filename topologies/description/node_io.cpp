@@ -201,7 +201,8 @@ void place_nic(Document& document, const std::string& at, const std::vector<int>
       document.fail(at,
                     fmt::format("a NIC next to GPUs {} and {}, which are on different sockets",
                                 gpus.front(), gpu),
-                    "GPUs of one socket");
+                    "GPUs of one socket",
+                    R"("next_to": "sockets" describes cards that serve all GPUs of the node)");
     }
   }
   machine.nics.push_back(std::move(nic));

@@ -41,6 +41,39 @@ TEST_CASE("the closest of the points that do not fit is the example of the rejec
   CHECK(rejections[1].nearest.find("short by 1.00 GiB") != std::string::npos);
 }
 
+TEST_CASE("the closest point is named with all that its memory depends on") {
+  const PlanRequest request = request_for("mixtral-8x7b", "dgx-h100", 64);
+  const SearchContext context(request);
+  const auto named = [&](const SearchPoint& point) {
+    Findings found(context);
+    found.too_large({1_GiB, point});
+    return found.rejections().back().nearest;
+  };
+  SearchPoint point;
+  point.sharding.cp = 2;
+  point.dp = 4;
+  point.zero = 3;
+  point.shard_group = 8;
+  point.recompute = Recompute::full;
+  CHECK(named(point) ==
+        "tp 1 cp 2 pp 1 dp 4 microbatch 1 zero 3, all layers recomputed: short by 1.00 GiB");
+  point.shard_group = 4;
+  CHECK(named(point).starts_with("tp 1 cp 2 pp 1 dp 4 microbatch 1 zero 3 over 4 ranks, all"));
+  point.sharding.ep = 8;
+  point.sharding.etp = 2;
+  point.pp = 4;
+  point.vpp = 3;
+  point.offload_optimizer = 0.4;
+  point.sharding.overlap_ep = true;  // which full recomputation excludes
+  point.recompute = RecomputePolicy{Recompute::selective, RecomputeModules{RecomputeModule::mlp}};
+  CHECK(
+      named(point).starts_with("tp 1 cp 2 ep 8 etp 2 pp 4 vpp 3 dp 4 microbatch 1 zero 3 over 4 "
+                               "ranks, 40 % of the optimizer offloaded, overlap of ep, recompute "
+                               "selective:mlp: short by"));
+  point.recompute = Recompute::none;
+  CHECK(named(point).find("overlap of ep, nothing recomputed: short by") != std::string::npos);
+}
+
 TEST_CASE("parts of a space counted one by one keep the first example, as if counted at once") {
   RejectionTally first;
   first.add({RejectionReason::heads_not_divisible, "in the first part"}, 2);

@@ -130,7 +130,7 @@ TEST_CASE("the error for a wrong value has its pointer and the expected value") 
             {"/node/nics/next_to/1", "4", "a GPU index from 0 to 3"}},
            {R"("next_to": [[0, 1], [2, 3]])",
             R"("next_to": [[0, 2], [3]])",
-            {"different sockets", "GPUs of one socket"}},
+            {"different sockets", "GPUs of one socket", R"("next_to": "sockets")"}},
            {R"("next_to": [[0, 1], [2, 3]])",
             R"("next_to": [[0, 1]])",
             {"/node/nics/next_to", "1 entries", "each of the 2 NICs"}},
@@ -202,6 +202,15 @@ TEST_CASE("the error for an unknown cluster suggests the nearest name, and where
   const std::string other = ClusterTopology::load("summit", 8).error().message();
   check_contains(other, {"plan topo list lists all", "docs/topology-format.md"});
   CHECK(other.find("did you mean") == std::string::npos);
+}
+
+TEST_CASE("an accelerator that is no GPU is refused as such") {
+  for (const char* name : {"tpu-v5p", "TPU v6e", "v5litepod-256", "gaudi3", "trn2.48xlarge"}) {
+    CAPTURE(name);
+    const std::string found = ClusterTopology::load(name, 8).error().message();
+    check_contains(found, {name, "expected GPUs of NVIDIA or AMD", "plan topo list"});
+    CHECK(found.find("did you mean") == std::string::npos);
+  }
 }
 
 TEST_CASE("the name of a GPU in place of a cluster is answered with the clusters that have it") {
