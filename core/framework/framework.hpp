@@ -32,6 +32,13 @@ enum class AttentionKernels {
   newest,     ///< FlashAttention-3 or cuDNN's, with the instructions of the GPU
 };
 
+/// What the stream of compute copies around ZeRO-2's and 3's collectives.
+enum class UnitCopies {
+  none,
+  flat_gradient,   ///< gradients of views into that of the flat parameter (FSDP1)
+  each_parameter,  ///< weights out of the gathered buffer, gradients into the reduced one (FSDP2)
+};
+
 /// What a training framework does by construction. Rates live in a Calibration; these are yes/no
 /// facts and byte counts that can be read in its source. One file per framework defines its table
 /// (core/framework/megatron_core.cpp); no other code compares a framework's name.
@@ -62,9 +69,7 @@ struct Framework {
   /// At ZeRO-2/3 without a pipeline, too, gradients are reduced once, after the last of several
   /// microbatches (FSDP's no_sync); weights are gathered in each as ever.
   bool accumulates_whole = false;
-  /// Around ZeRO-2's and 3's collectives the stream of compute copies weights out of the gathered
-  /// buffer and gradients into the one that is reduced (FSDP2, which shards each parameter).
-  bool copies_parameters = false;
+  UnitCopies unit_copies = UnitCopies::none;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism

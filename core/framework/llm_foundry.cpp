@@ -45,6 +45,9 @@ Framework llm_foundry() {
   f.trains_adapters = "PEFT";  // LLM Foundry 0.22, docs on peft_config
   f.adapts_each_module = true;
   f.wraps_transformers = true;
+  // torch 2.15, torch/distributed/fsdp/_flat_param.py, _get_unflat_views_unaligned: torch.split,
+  // whose backward puts the gradients together
+  f.unit_copies = UnitCopies::flat_gradient;
   // FSDP1 of accelerate: bitsandbytes 95f9af30, docs/source/fsdp_qlora.md
   f.quantizes_weights = "bitsandbytes";
   f.holds_input_gradients = true;

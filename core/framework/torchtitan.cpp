@@ -302,7 +302,7 @@ Framework torchtitan() {
   // torch 2.15, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy in
   // foreach_all_gather_copy_out, chunk_cat_mixed_dtype in foreach_reduce, both in the stream of the
   // compute
-  f.copies_parameters = true;
+  f.unit_copies = UnitCopies::each_parameter;
   // pipeline_parallel_schedule "DualPipeV": torchtitan b5bcd76c, distributed/pipeline_parallel.py
   // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
   f.dualpipe_v = true;

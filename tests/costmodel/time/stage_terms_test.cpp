@@ -170,7 +170,7 @@ TEST_CASE(
     "FSDP reduces in every microbatch without a pipeline, and once with one or without sync") {
   TermCase c("torchtitan", "bf16:fsdp-fp32-shards");
   c.calibration.dp_overlap = 0;
-  c.framework.copies_parameters = false;
+  c.framework.unit_copies = UnitCopies::none;
   const auto exposed = [&](int pp, int zero) {
     ParallelPlan plan = c.plan(8, pp, zero);
     plan.sequence_parallel = true;
@@ -376,8 +376,9 @@ namespace {
 
 /// By how much the stage's first layers take longer with FSDP2's copies, forward and backward.
 std::pair<Seconds, Seconds> copied_by(TermCase c, const ParallelPlan& plan) {
+  const UnitCopies own = c.framework.unit_copies;
   const auto times = [&](bool copies) {
-    c.framework.copies_parameters = copies;
+    c.framework.unit_copies = copies ? own : UnitCopies::none;
     return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
       return model.times({.index = 1, .layers = {c.model.layers / 2, 0}});
     });
@@ -424,4 +425,14 @@ TEST_CASE("FSDP2 that reduces once adds up whole gradients") {
   const double step = (2 + 4) + 3 * (2 + 4 + 4) + (4 + 4);
   CHECK((4 * backward).in(1_us) == Approx((Bytes{step * parameters} / rates.memory).in(1_us)));
   CHECK(forward.in(1_us) == Approx((Bytes{4 * parameters} / rates.memory).in(1_us)));
+}
+
+TEST_CASE("FSDP1 puts gradients together to that of its flat parameter") {
+  TermCase c("llm-foundry");
+  const double layers = c.model.layers / 2.0;
+  const double parameters = layers * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096);
+  const DeviceRates rates = device_rates(c.cluster.gpu(), c.calibration, Dtype::bf16);
+  const auto [forward, backward] = copied_by(c, c.plan(1, 1, 3));
+  CHECK(forward.in(1_us) == Approx(0).margin(1e-9));
+  CHECK(backward.in(1_us) == Approx((Bytes{(2 + 2) * parameters} / rates.memory).in(1_us)));
 }
