@@ -17,6 +17,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 NVIDIA_FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
                   "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
 OTHER_PYTHONS = ("/opt/*/bin/python3", "/opt/*/.venv/bin/python3")
+# cuDNN is no dependency: it is looked for when the backend runs (docs/cuda.md).
+CUDNN = "libcudnn.so.9"
+LOADED_CUDNN = (f"import ctypes; ctypes.CDLL({CUDNN!r}); print(next(line.split()[-1] for line in "
+                f"open('/proc/self/maps') if {CUDNN!r} in line))")
 KILLED = "killed by signal"  # so plan reports it, with exit code 3
 CLUSTERS = {"H200": "dgx-h200", "A100": "dgx-a100", "B200": "dgx-b200"}  # else dgx-h100
 
@@ -89,7 +93,9 @@ class Programs:
         """The files that the loader takes for NVIDIA's libraries, by name."""
         said = measure.output_of(["ldd", os.path.join(self.build, "cli", "echelon_cuda.so")], 20,
                                  self.environment).stdout
-        return dict(re.findall(r"^\s*(lib(?:cu|nccl|nv)\S+) => (/\S+|not found)", said, re.M))
+        found = dict(re.findall(r"^\s*(lib(?:cu|nccl|nv)\S+) => (/\S+|not found)", said, re.M))
+        cudnn = measure.output_of([self.python, "-c", LOADED_CUDNN], 20, self.environment)
+        return {**found, CUDNN: cudnn.stdout.strip() or "not found"}
 
     def test(self, test, limit, wrapper=()):
         """A test program; `wrapper`: what runs it."""

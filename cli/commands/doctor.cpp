@@ -17,6 +17,7 @@
 #include "cli/system/subprocess.hpp"
 #include "core/base/embedded.hpp"
 #include "core/model/model_io.hpp"
+#include "core/run/cuda_plugin.hpp"
 #include "core/run/launch.hpp"
 #include "core/version.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -36,12 +37,30 @@ bool can_load(const char* library) {
   return handle != nullptr;
 }
 
+/// The first of them that the loader finds; empty if none.
+std::string first_found(std::initializer_list<const char*> libraries) {
+  for (const char* library : libraries) {
+    if (can_load(library)) return library;
+  }
+  return "";
+}
+
 bool any_exists(std::initializer_list<const char*> paths) {
   std::error_code ignored;
   for (const char* path : paths) {
     if (std::filesystem::exists(path, ignored)) return true;
   }
   return false;
+}
+
+/// Which library the plugin lacks. Its dependencies are loaded before its own code is, which needs
+/// plan-run's and is therefore not accepted here.
+std::optional<MissingLibrary> lacks_library(const std::string& plugin) {
+  if (void* handle = ::dlopen(plugin.c_str(), RTLD_LAZY | RTLD_LOCAL); handle != nullptr) {
+    ::dlclose(handle);
+    return std::nullopt;
+  }
+  return missing_library(::dlerror());
 }
 
 class Examination {
@@ -141,6 +160,13 @@ void examine_runs(std::vector<Finding>& all) {
   runs.add_to(all);
 }
 
+/// As the CUDA backend looks for it (docs/cuda.md).
+std::string cudnn_library() {
+  const std::string library = "libcudnn.so.9";
+  const char* chosen = std::getenv("ECHELON_CUDNN");
+  return chosen != nullptr && *chosen == '/' ? chosen + ("/" + library) : library;
+}
+
 void examine_gpus(std::vector<Finding>& all) {
   Examination gpu("GPUs, for execution (planning needs none)");
   gpu.look("nvidia-smi", in_path("nvidia-smi"), "not in PATH", "install the NVIDIA driver");
@@ -152,12 +178,30 @@ void examine_gpus(std::vector<Finding>& all) {
   if (nvcc.empty() && any_exists({"/usr/local/cuda/bin/nvcc"})) nvcc = "/usr/local/cuda/bin/nvcc";
   gpu.look("CUDA toolkit", nvcc, "no nvcc in PATH or /usr/local/cuda",
            "apt-get install nvidia-cuda-toolkit, or NVIDIA's own packages");
-  gpu.look("NCCL", if_true(can_load("libnccl.so.2"), "libnccl.so.2 can be loaded"),
-           "libnccl.so.2 not found", "NVIDIA's package libnccl2");
-  const std::string plugin = own_folder() + "/echelon_cuda.so";
-  gpu.look(
-      "CUDA backend", if_true(any_exists({plugin.c_str()}), plugin), "not built",
-      "./plan run PLAN.json --backend cuda builds it if nvcc, cuBLASLt and NCCL are installed");
+  const auto loadable = [](const std::string& library) {
+    return if_true(!library.empty(), library + " can be loaded");
+  };
+  gpu.look("cuBLASLt", loadable(first_found({"libcublasLt.so.13", "libcublasLt.so.12"})),
+           "libcublasLt.so.13 not found", "cuBLAS of NVIDIA's CUDA toolkit");
+  gpu.look("NCCL", loadable(first_found({"libnccl.so.2"})), "libnccl.so.2 not found",
+           "NVIDIA's package libnccl2");
+  gpu.look("cuDNN", loadable(first_found({cudnn_library().c_str()})),
+           cudnn_library() + " not found: runs use Echelon's kernels for attention",
+           "pip install nvidia-cudnn-cu13, and its folder in ECHELON_CUDNN");
+  std::string plugin;
+  for (const auto& place : places_of_cuda_plugin(std::getenv("ECHELON_BACKEND_PATH"))) {
+    const std::string file = (place / kCudaPlugin).string();
+    if (plugin.empty() && any_exists({file.c_str()})) plugin = file;
+  }
+  const std::optional<MissingLibrary> lacks = plugin.empty() ? std::nullopt : lacks_library(plugin);
+  if (lacks) {
+    gpu.look("CUDA backend", "", plugin + " needs " + lacks->name + ", which is not found",
+             lacks->remedy);
+  } else {
+    gpu.look(
+        "CUDA backend", plugin, "not built",
+        "./plan run PLAN.json --backend cuda builds it if nvcc, cuBLASLt and NCCL are installed");
+  }
   gpu.add_to(all);
 }
 

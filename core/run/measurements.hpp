@@ -66,6 +66,7 @@ struct GpuFacts {
   Bytes context;          ///< used before any allocation: context, kernels, cuBLASLt
   Bytes communicator;     ///< upper bound for one more NCCL communicator; 0: none was created
   Bytes peer;             ///< … for each peer more, once it has exchanged parts
+  std::string attention;  ///< what computed it, "cuDNN 9.19.0, …"; empty: not measured
   Bytes attention_parts;  ///< Calibration::attention_parts
   bool attention_deterministic = false;  ///< ECHELON_DETERMINISTIC=1 while it was measured
   int driver = 0, runtime = 0, cublas = 0, nccl = 0;

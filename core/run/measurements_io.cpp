@@ -19,6 +19,7 @@ Json json_of(const GpuFacts& gpu) {
           {"context_bytes", gpu.context.in(kByte)},
           {"communicator_bytes", gpu.communicator.in(kByte)},
           {"peer_bytes", gpu.peer.in(kByte)},
+          {"attention", gpu.attention},
           {"attention_parts_bytes", gpu.attention_parts.in(kByte)},
           {"attention_deterministic", gpu.attention_deterministic},
           {"driver", gpu.driver},
@@ -47,6 +48,7 @@ Result<GpuFacts> read_gpu_facts(const Json& json, std::string_view where) {
   gpu.context = Bytes{in.number("context_bytes", 0, kMaxBytes)};
   gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMaxBytes)};
   gpu.peer = Bytes{in.number("peer_bytes", 0, kMaxBytes)};
+  gpu.attention = in.string_or("attention", "");
   gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMaxBytes)};
   gpu.attention_deterministic = in.boolean_or("attention_deterministic", false);
   gpu.driver = version("driver");

@@ -60,10 +60,11 @@ std::string rate_words(const Measurement& m, bool gpu) {
 std::string facts_text(const GpuFacts& gpu) {
   return fmt::format(
       "{} x {}: {:.1f} GiB each, {} SMs at {:.0f} MHz, compute capability {:.1f}\n"
-      "driver {}, runtime {}, cuBLASLt {}, NCCL {}\n\n",
+      "driver {}, runtime {}, cuBLASLt {}, NCCL {}\n{}\n",
       gpu.gpus, gpu.name, gpu.memory.in(1_GiB), gpu.sms, gpu.clock_mhz, gpu.compute_capability,
       gpu.driver, gpu.runtime, gpu.cublas,
-      gpu.nccl == 0 ? std::string("not used") : std::to_string(gpu.nccl));
+      gpu.nccl == 0 ? std::string("not used") : std::to_string(gpu.nccl),
+      gpu.attention.empty() ? "" : "attention by " + gpu.attention + "\n");
 }
 
 /// Those that calibrations are fitted in: of both kinds, of cores, of GPUs.

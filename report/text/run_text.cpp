@@ -224,7 +224,10 @@ std::string end_text(const RunReport& report, const TextStyle& style) {
                                  counted(static_cast<std::int64_t>(report.steps.size()), "step"),
                                  report.backend, report.launcher);
   if (!report.reason.empty()) text += "\n" + folded(report.reason, "", style);
-  return text + "\n" + described(report.plan.plan, style) + "\n";
+  text += "\n" + described(report.plan.plan, style) + "\n";
+  const auto attention = report.environment.find("attention");
+  if (attention == report.environment.end()) return text;
+  return text + folded("Attention by " + attention->second + ".", "", style);
 }
 
 /// The slowest rank, and what it costs the others.

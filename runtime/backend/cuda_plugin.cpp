@@ -4,10 +4,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
-#include <vector>
 
+#include "core/run/cuda_plugin.hpp"
 #include "core/version.hpp"
 
 namespace echelon {
@@ -15,25 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> places_of_plugin() {
-  std::vector<fs::path> places;
-  if (const char* given = std::getenv("ECHELON_BACKEND_PATH"); given != nullptr)
-    places.emplace_back(given);
-  std::error_code none;
-  const fs::path program = fs::read_symlink("/proc/self/exe", none);
-  if (!none) {
-    places.push_back(program.parent_path());
-    places.push_back(program.parent_path().parent_path() / "lib" / "echelon");
-  }
-  return places;
-}
-
 constexpr const char* kHint = "--backend cpu needs no GPU";
 
 /// Stays loaded: its objects live as long as the run.
 Result<void*> load_plugin() {
   std::string looked;
-  for (const fs::path& place : places_of_plugin()) {
+  for (const fs::path& place : places_of_cuda_plugin(std::getenv("ECHELON_BACKEND_PATH"))) {
     const fs::path path = place / kCudaPlugin;
     std::error_code none;
     if (!fs::exists(path, none)) {
@@ -41,7 +29,12 @@ Result<void*> load_plugin() {
       continue;
     }
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    return environment_error("--backend cuda", dlerror(), kHint);  // names the library it lacks
+    const std::string said = dlerror();
+    const std::optional<MissingLibrary> lacks = missing_library(said);
+    if (!lacks) return environment_error("--backend cuda", said, kHint);
+    return environment_error("--backend cuda",
+                             path.string() + " needs " + lacks->name + ", which is not found",
+                             lacks->remedy + "; " + kHint);
   }
   return environment_error("--backend cuda",
                            std::string("no ") + kCudaPlugin + " in " + looked +

@@ -13,9 +13,7 @@
 
 namespace echelon {
 
-/// File name of the library, next to plan-run or in the folder that ECHELON_BACKEND_PATH names.
-inline constexpr const char* kCudaPlugin = "echelon_cuda.so";
-/// Its functions; `identity` returns the build it belongs to.
+/// Functions of the plugin; `identity` returns the build it belongs to.
 inline constexpr const char* kCudaIdentity = "echelon_cuda_identity";
 inline constexpr const char* kCudaOpen = "echelon_cuda_open";
 inline constexpr const char* kCudaMeasure = "echelon_cuda_measure";

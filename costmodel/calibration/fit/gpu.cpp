@@ -235,9 +235,9 @@ class GpuFit {
       keep("context", gpu_.context.in(1_MiB),
            "cudaMemGetInfo with all kernels and cuBLASLt loaded, less our own memory");
     }
-    if (gpu_.attention_parts > Bytes{}) {
+    if (!gpu_.attention.empty()) {
       keep("attention_parts", gpu_.attention_parts.in(1_MiB),
-           "parts that cuDNN's deterministic backward goes over");
+           "parts that cuDNN's deterministic backward goes over; attention by " + gpu_.attention);
       keep("attention_deterministic", gpu_.attention_deterministic ? 1 : 0,
            "ECHELON_DETERMINISTIC of plan calibrate");
     }

@@ -34,7 +34,8 @@ void check_shared_memory(const AttentionShape& shape, const std::string& why) {
       "--backend cpu, or a GPU like A100 or H100"));
 }
 
-bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
+/// ECHELON_CUDNN is the library's folder (cudnn/cudnn_library.hpp), or says that it is not used.
+bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}, OrFolder::yes) != "never"; }
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Attention by cuDNN, on one stream's GPU, if the build found its frontend.
+// Attention by cuDNN, on one stream's GPU, if the build found its frontend and the
+// library can be loaded.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class CudnnAttention {
 [[nodiscard]] std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape,
                                                               std::string& why,
                                                               const AttentionMode& mode = {});
-/// Version of the loaded library, "9.19.0"; empty if none is built in.
+/// Version of the loaded library, "9.19.0"; empty if there is none.
 [[nodiscard]] std::string cudnn_version();
 /// The reason why the library would not support the shape on a GPU described in its own JSON
 /// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), of this compute capability (90); empty if it would.

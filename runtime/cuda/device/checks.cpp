@@ -49,13 +49,19 @@ void check(cublasStatus_t status, const char* what) {
                                                          what, static_cast<int>(status)));
 }
 
-std::string_view chosen_by(const char* variable, std::initializer_list<std::string_view> allowed) {
+std::string_view chosen_by(const char* variable, std::initializer_list<std::string_view> allowed,
+                           OrFolder or_folder) {
   const char* given = std::getenv(variable);
   const std::string_view found = given == nullptr ? "" : given;
-  if (found.empty() || std::find(allowed.begin(), allowed.end(), found) != allowed.end())
+  const bool folder = or_folder == OrFolder::yes;
+  if (found.empty() || std::find(allowed.begin(), allowed.end(), found) != allowed.end() ||
+      (folder && found.starts_with('/'))) {
     return found;
-  throw RunFailure(RunFailure::Kind::input, fmt::format("{}: found '{}', expected {}", variable,
-                                                        found, fmt::join(allowed, " or ")));
+  }
+  throw RunFailure(
+      RunFailure::Kind::input,
+      fmt::format("{}: found '{}', expected {}{}", variable, found, fmt::join(allowed, " or "),
+                  folder ? " or the absolute path of a folder" : ""));
 }
 
 void use_device(int device) { check(cudaSetDevice(device), "choose the GPU"); }

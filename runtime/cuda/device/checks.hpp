@@ -15,10 +15,12 @@ namespace echelon::cuda {
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
 
-/// The value of an environment variable: one of `allowed`, or nothing if it is empty or not set.
-/// Throws RunFailure (input) for anything else.
+enum class OrFolder { no, yes };
+/// The value of an environment variable: one of `allowed`, a folder's absolute path if that is
+/// allowed too, or nothing if it is empty or not set. Throws RunFailure (input) for anything else.
 [[nodiscard]] std::string_view chosen_by(const char* variable,
-                                         std::initializer_list<std::string_view> allowed);
+                                         std::initializer_list<std::string_view> allowed,
+                                         OrFolder or_folder = OrFolder::no);
 
 /// The device of the calling thread.
 void use_device(int device);

@@ -155,7 +155,7 @@ class LayersOnGpu {
   [[nodiscard]] cudaStream_t stream() const { return processor_.stream(Queue::compute); }
   void forward() { chunk_.forward(0, args_); }
   void backward() { chunk_.backward(0, args_); }
-  [[nodiscard]] Bytes attention_parts() const { return processor_.attention().parts(); }
+  [[nodiscard]] const Attention& attention() const { return processor_.attention(); }
   /// Held by CUDA and its libraries, not by us.
   [[nodiscard]] Bytes context() const {
     const Bytes ours = memory_.held().total() - memory_.held().context;
@@ -183,7 +183,8 @@ void layers(const MeasuredSizes::Layers& sizes, Seconds budget, GpuFacts& facts,
   out.push_back({"layers backward", 1, 1, shape, time_on(on.stream(), budget, backward)});
   out.push_back({"host of layers backward", 1, 1, shape, host_time(on.stream(), budget, backward)});
   facts.context = std::max(facts.context, on.context());
-  facts.attention_parts = std::max(facts.attention_parts, on.attention_parts());
+  facts.attention = on.attention().by();
+  facts.attention_parts = std::max(facts.attention_parts, on.attention().parts());
   facts.attention_deterministic = chosen_attention(facts.memory).deterministic;
 }
 

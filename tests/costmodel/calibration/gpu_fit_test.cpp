@@ -26,6 +26,7 @@ GpuFacts four_gpus() {
   gpu.context = 700_MiB;
   gpu.communicator = 90_MiB;
   gpu.peer = 250_MiB;
+  gpu.attention = "cuDNN 9.19.0, deterministic backward";
   gpu.attention_parts = 256_MiB;
   gpu.attention_deterministic = true;
   gpu.nccl = 22809;
@@ -186,6 +187,20 @@ TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   CHECK(found.evidence == Evidence::calibrated);
   CHECK(found.name == "this-machine-gpus");
   CHECK(found.framework == "echelon");
+}
+
+TEST_CASE("the workspace of cuDNN's backward is not priced where the GPU ran Echelon's kernels") {
+  Measurements measured;
+  measured.gpu = four_gpus();
+  measured.gpu->attention = "Echelon's kernels (cuDNN is not loaded: a test)";
+  measured.gpu->attention_parts = Bytes{};
+  measured.gpu->attention_deterministic = false;
+  const ClusterTopology cluster = machine_of(*measured.gpu);
+  Calibration prior = pick_calibration(cluster.gpu(), find_framework("echelon").value()).value();
+  prior.attention_parts = 256_MiB;
+  CHECK(calibrated_gpus(measured, cluster, prior, "a test").attention_parts == Bytes{});
+  measured.gpu->attention.clear();  // attention was not measured
+  CHECK(calibrated_gpus(measured, cluster, prior, "a test").attention_parts == 256_MiB);
 }
 
 TEST_CASE("rates not measured on GPUs are unchanged, and short shapes are ignored") {

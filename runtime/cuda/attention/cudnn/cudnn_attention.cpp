@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/expects.hpp"
+#include "runtime/cuda/attention/cudnn/cudnn_library.hpp"
 #include "runtime/threads/failure.hpp"
 
 namespace echelon::cuda {
@@ -262,6 +263,8 @@ class BuiltAttention final : public CudnnAttention {
 
 std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why,
                                                 const AttentionMode& mode) {
+  why = cudnn_missing();
+  if (!why.empty()) return nullptr;
   cudnnHandle_t made = nullptr;
   const cudnnStatus_t status = cudnnCreate(&made);
   if (status != CUDNN_STATUS_SUCCESS) {
@@ -275,12 +278,14 @@ std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std
 }
 
 std::string cudnn_version() {
+  if (!cudnn_missing().empty()) return "";
   const std::size_t version = cudnnGetVersion();  // from version 9 on
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu, int capability,
                              const AttentionMode& mode) {
+  if (!cudnn_missing().empty()) return cudnn_missing();
   const Described report{std::make_shared<cudnn_frontend::DeviceProperties>(), capability};
   std::string why = said(report.properties->deserialize({gpu.begin(), gpu.end()}));
   if (why.empty()) why = plan(*forward_graph(shape, report), nullptr);

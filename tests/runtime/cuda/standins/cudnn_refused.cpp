@@ -1,5 +1,5 @@
-// Functions of the CUDA runtime and NVRTC that cuDNN's frontend links but attention does not use: a
-// call of one is a fault. No header declares them, which avoids clashes; arguments are ignored.
+// Functions of the CUDA runtime that cuDNN's frontend links but attention does not use: a call of
+// one is a fault. No header declares them, which avoids clashes; arguments are ignored.
 #include <string>
 
 #include "tests/runtime/cuda/standins/machine.hpp"
@@ -24,13 +24,6 @@ ECHELON_REFUSED(cudaLibraryGetKernel)
 ECHELON_REFUSED(cudaLibraryLoadData)
 ECHELON_REFUSED(cudaLibraryUnload)
 ECHELON_REFUSED(cudaPointerGetAttributes)
-ECHELON_REFUSED(nvrtcCompileProgram)
-ECHELON_REFUSED(nvrtcCreateProgram)
-ECHELON_REFUSED(nvrtcDestroyProgram)
-ECHELON_REFUSED(nvrtcGetCUBIN)
-ECHELON_REFUSED(nvrtcGetCUBINSize)
-ECHELON_REFUSED(nvrtcGetProgramLog)
-ECHELON_REFUSED(nvrtcGetProgramLogSize)
 }
 
 #undef ECHELON_REFUSED
