@@ -179,6 +179,9 @@ MaybeValue read_four_bits(const ConfigRow&, const ConfigReading& reading) {
 /// Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT 5d602fdb, src/peft/utils/constants.py.
 constexpr std::string_view kAdaptersAsked =
     "adapters alone are trained: --lora RANK:TARGETS, as 16:linear_qkv for q_proj and v_proj";
+constexpr std::string_view kModulesAsked =
+    "a module that is not known, or no rank: --lora RANK:TARGETS, as 16:linear_qkv for q_proj and "
+    "v_proj";
 constexpr std::string_view kRankAlone =
     "a rank of adapters, and nothing says that they are trained (TRL: use_peft): --lora "
     "RANK:TARGETS, or the file with use_peft false";
@@ -205,6 +208,7 @@ std::vector<AskedSetting> asked_of_adapters() {
   const auto add = [&](Keys keys, std::string_view flag, std::string_view what) {
     for (const std::string_view key : keys) asked.push_back({key, flag, what});
   };
+  add(kTargets, "lora", kModulesAsked);
   add(kAdapterSwitches, "lora", kAdaptersAsked);
   add(kRanks, "lora", kRankAlone);
   add(kFourBits, "quantized-weights", kQuantizedAsked);

@@ -166,7 +166,7 @@ MaybeValue read_axolotl_batch(const ConfigRow& row, const ConfigReading& reading
 /// Copies of the sharded state: stated, or what groups of dp_shard_size leave of dp. Source:
 /// 067b021c, src/axolotl/utils/distributed.py:320.
 MaybeValue read_axolotl_group(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigRow& accelerates = *row_of(**find_config_format("accelerate"), row.field);
+  const ConfigRow& accelerates = *row_of(format_of(Sharder::fsdp), row.field);
   const Result<std::optional<int>> shards = number_at(reading, "dp_shard_size");
   if (!shards) return shards.error();
   const P& plan = reading.config.plan;
@@ -185,8 +185,8 @@ MaybeValue read_axolotl_group(const ConfigRow& row, const ConfigReading& reading
 /// (schemas/validation.py:1155).
 MaybeValue read_axolotl_tp(const ConfigRow& row, const ConfigReading& reading) {
   const bool json = reading.find("tensor_parallel.autotp_size") != nullptr;
-  const ConfigFormat& of = **find_config_format(json ? "deepspeed" : "accelerate");
-  return read_row(*row_of(of, row.field), reading);
+  const Sharder states_it = json ? Sharder::deepspeed : Sharder::fsdp;
+  return read_row(*row_of(format_of(states_it), row.field), reading);
 }
 
 MaybeValue read_axolotl_cp(const ConfigRow& row, const ConfigReading& reading) {
@@ -198,7 +198,7 @@ MaybeValue read_axolotl_cp(const ConfigRow& row, const ConfigReading& reading) {
                        "what is priced under DeepSpeed is Ulysses: plan predict --framework "
                        "deepspeed --cp N --cp-comm a2a");
   }
-  return read_row(*row_of(**find_config_format("accelerate"), row.field), reading);
+  return read_row(*row_of(format_of(Sharder::fsdp), row.field), reading);
 }
 
 void add_axolotl_unpriced(const ConfigReading& reading, std::vector<std::string>& out) {
@@ -298,7 +298,7 @@ ConfigFormat axolotl_format() {
       .exported = false,
       .usage = "axolotl train FILE",
       .marks = {"base_model"},
-      .other_files = {"deepspeed", "deepspeed_config.deepspeed_config_file"},
+      .other_files = format_of(Sharder::deepspeed).other_files,
       .asked = asked_of_adapters(),
       .unpriced = unpriced_of_adapters(),
       .refused = refused_by_axolotl(),

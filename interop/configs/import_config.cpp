@@ -41,11 +41,12 @@ std::size_t distance(std::string_view a, std::string_view b, std::size_t most) {
 Status check_spelling(const ConfigFormat& format, const ConfigDocument& document) {
   constexpr std::size_t kMostEdits = 2;
   constexpr std::size_t kShortest = 12;
-  std::set<std::string_view> keys = keys_of(format);
-  for (const UnpricedSetting& each : format.unpriced) keys.insert(each.key);
-  for (const RefusedSetting& each : format.refused) keys.insert(each.key);
+  const std::set<std::string_view> keys = keys_of(format);
+  std::set<std::string_view> known = keys;
+  for (const UnpricedSetting& each : format.unpriced) known.insert(each.key);
+  for (const RefusedSetting& each : format.refused) known.insert(each.key);
   for (const ConfigEntry& entry : document.entries) {
-    if (entry.key.size() < kShortest || keys.contains(entry.key)) continue;
+    if (entry.key.size() < kShortest || known.contains(entry.key)) continue;
     for (const std::string_view key : keys) {
       // Numbered or negated neighbours are settings of their own.
       if (distance(entry.key, key, kMostEdits) > kMostEdits || document.find(key) != nullptr) {

@@ -189,7 +189,7 @@ ConfigFormat llama_factory_format() {
       .exported = false,
       .usage = "llamafactory-cli train FILE",
       .marks = {"finetuning_type", "cutoff_len", "infer_backend", "export_dir", "model_class"},
-      .other_files = {"deepspeed", "deepspeed_config.deepspeed_config_file"},
+      .other_files = format_of(Sharder::deepspeed).other_files,
       .asked = asked_of_adapters(),
       .unpriced = unpriced_of_adapters(),
       .refused = refused_by_factory(),

@@ -17,20 +17,16 @@ namespace {
 
 using P = ParallelPlan;
 
+constexpr std::string_view kDdp = "neither deepspeed nor fsdp is stated: DDP";
+
 bool has_section(const ConfigReading& reading, std::string_view prefix) {
   return std::ranges::any_of(reading.document.entries, [&](const ConfigEntry& entry) {
     return entry.key.starts_with(prefix) && reading.find(entry.key) != nullptr;
   });
 }
 
-/// The format whose spellings the settings of the sharder have.
-const ConfigFormat& format_of_sharder(const ConfigReading& reading) {
-  const bool deepspeed = sharder_of(reading) == Sharder::deepspeed;
-  return **find_config_format(deepspeed ? "deepspeed" : "accelerate");
-}
-
 MaybeValue read_as_sharder(const ConfigRow& row, const ConfigReading& reading) {
-  return read_row(*row_of(format_of_sharder(reading), row.field), reading);
+  return read_row(*row_of(format_of(sharder_of(reading)), row.field), reading);
 }
 
 void add_keys_of(const ConfigRow& from, std::vector<std::string_view>& keys) {
@@ -43,58 +39,44 @@ void add_keys_of(const ConfigRow& from, std::vector<std::string_view>& keys) {
 /// Source: LLaMA-Factory ff6d4d12e, src/llamafactory/launcher.py (torchrun, DDP unless DeepSpeed or
 /// FSDP is asked for); axolotl 067b021c, src/axolotl/utils/trainer.py, prepare_optim_env. FSDP is
 /// of version 1 unless 2 is stated: transformers up to 5.8, training_args.py; axolotl 067b021c,
-/// src/axolotl/utils/schemas/validation.py:1118. No loss is scaled by what runs as torchtitan.
+/// src/axolotl/utils/schemas/validation.py:1118.
 MaybeValue read_framework(const ConfigRow&, const ConfigReading& reading) {
-  const auto from_entry = [&](std::string_view prefix) -> std::string {
-    const auto at = std::ranges::find_if(reading.document.entries, [&](const ConfigEntry& entry) {
-      return entry.key.starts_with(prefix) && reading.find(entry.key) != nullptr;
-    });
-    return at == reading.document.entries.end() ? "" : reading.place(*at);
-  };
-  switch (sharder_of(reading)) {
-    case Sharder::deepspeed: {
-      const std::string named = from_entry("deepspeed");
-      return std::optional(
-          derived("deepspeed", named.empty() ? from_entry("zero_optimization.") : named));
-    }
-    case Sharder::fsdp: {
-      const ConfigEntry* version = reading.find("fsdp_config.fsdp_version");
-      if (version == nullptr) {
-        return std::optional(assumed("llm-foundry", "FSDP of version 1, the default"));
-      }
-      const std::string text = version->value.first().text;
-      if (text != "1" && text != "2") {
-        return input_error(reading.place(*version), in_quotes(text), "FSDP of version 1 or 2");
-      }
-      return std::optional(ReadValue{text == "2" ? "torchtitan" : "llm-foundry", Origin::found,
-                                     reading.place(*version)});
-    }
-    case Sharder::ddp: break;
+  const Sharder sharder = sharder_of(reading);
+  if (sharder == Sharder::fsdp) {
+    return read_row(*row_of(format_of(sharder), &RunConfig::framework), reading);
+  }
+  if (sharder == Sharder::deepspeed) {
+    const ConfigEntry* named = names_other_file(reading);
+    return std::optional(derived(std::string(framework_of(format_of(sharder))),
+                                 named != nullptr ? reading.place(*named) : "its settings"));
   }
   const bool scales_loss = says(reading, "fp16", "true") || says(reading, "float16", "true");
-  return std::optional(assumed(scales_loss ? "llm-foundry" : "torchtitan",
-                               "neither deepspeed nor fsdp is stated: DDP"));
+  return std::optional(assumed(std::string(framework_of_ddp(scales_loss)), std::string(kDdp)));
 }
 
 MaybeValue read_stage_of_sharder(const ConfigRow& row, const ConfigReading& reading) {
   if (sharder_of(reading) != Sharder::ddp) return read_as_sharder(row, reading);
-  return std::optional(assumed("0", "neither deepspeed nor fsdp is stated: DDP"));
+  return std::optional(assumed("0", std::string(kDdp)));
 }
 
 ConfigRow sharded(ConfigField field) {
   ConfigRow row = follows(field, read_as_sharder);
-  for (const char* name : {"deepspeed", "accelerate"}) {
-    const ConfigFormat format =
-        std::string_view(name) == "deepspeed" ? deepspeed_format() : accelerate_format();
-    if (const ConfigRow* same = row_of(format, field)) add_keys_of(*same, row.keys);
+  for (const Sharder sharder : {Sharder::deepspeed, Sharder::fsdp}) {
+    if (const ConfigRow* same = row_of(format_of(sharder), field)) add_keys_of(*same, row.keys);
   }
   return row;
 }
 
 }  // namespace
 
+const ConfigFormat& format_of(Sharder sharder) {
+  static const ConfigFormat deepspeed = deepspeed_format();
+  static const ConfigFormat accelerate = accelerate_format();
+  return sharder == Sharder::deepspeed ? deepspeed : accelerate;
+}
+
 Sharder sharder_of(const ConfigReading& reading) {
-  if (reading.find("deepspeed") != nullptr || has_section(reading, "zero_optimization.") ||
+  if (names_other_file(reading) != nullptr || has_section(reading, "zero_optimization.") ||
       has_section(reading, "deepspeed_config.")) {
     return Sharder::deepspeed;
   }
@@ -163,7 +145,8 @@ MaybeValue read_trainer_batch(const ConfigRow& row, const ConfigReading& reading
 
 ConfigRow sharders_framework_row() {
   ConfigRow row = follows(&RunConfig::framework, read_framework);
-  row.keys = {"distributed_type", "fsdp", "deepspeed", "fsdp_config.fsdp_version"};
+  row.keys = format_of(Sharder::deepspeed).other_files;
+  row.keys.insert(row.keys.end(), {"distributed_type", "fsdp", "fsdp_config.fsdp_version"});
   return row;
 }
 
@@ -194,8 +177,8 @@ std::vector<ConfigRow> sharding_rows() {
 }
 
 void add_sharders_unpriced(ConfigFormat& format) {
-  for (const ConfigFormat& sharder : {deepspeed_format(), accelerate_format()}) {
-    for (const UnpricedSetting& each : sharder.unpriced) {
+  for (const Sharder sharder : {Sharder::deepspeed, Sharder::fsdp}) {
+    for (const UnpricedSetting& each : format_of(sharder).unpriced) {
       const bool there = std::ranges::any_of(
           format.unpriced, [&](const UnpricedSetting& own) { return own.key == each.key; });
       if (!there) format.unpriced.push_back(each);

@@ -9,6 +9,9 @@ namespace echelon {
 enum class Sharder { ddp, fsdp, deepspeed };
 [[nodiscard]] Sharder sharder_of(const ConfigReading& reading);
 
+/// The format that spells its settings: DeepSpeed's or accelerate's.
+[[nodiscard]] const ConfigFormat& format_of(Sharder sharder);
+
 [[nodiscard]] ConfigRow sharders_framework_row();
 /// Degrees and sharding: as the formats of DeepSpeed and accelerate read them, whose settings stand
 /// in the trainer's file or in one that it names.

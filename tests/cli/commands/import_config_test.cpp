@@ -165,7 +165,8 @@ TEST_CASE("a fine-tuning job is explained from its file and the JSON that it nam
       "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nbf16: true\n";
   // The name is that from the folder where the training is started, as in the tool's examples.
   sandbox.write("jobs/full/sft.yaml", job);
-  const std::string absent = complaint(sandbox.plan("explain --from jobs/full/sft.yaml --gpus 8"), 2);
+  const std::string absent =
+      complaint(sandbox.plan("explain --from jobs/full/sft.yaml --gpus 8"), 2);
   CHECK(lacks(absent, "--zero: jobs/full/sft.yaml line 5: deepspeed names settings/ds_z3.json") ==
         "");
   sandbox.write("settings/ds_z3.json",

@@ -66,6 +66,9 @@ TEST_CASE("axolotl's file and its defaults are read") {
   const ImportedConfig silent =
       *import_config({{"a.yml", "base_model: meta-llama/Meta-Llama-3-8B\n"}}, {.gpus = 2});
   CHECK(silent.config.sequence == 512);
+  CHECK(import_config({{"a.yml", "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 16_384\n"}},
+                      {.gpus = 2})
+            ->config.sequence == 16'384);  // as YAML 1.1 writes numbers
   CHECK(silent.config.global_batch == 2);
   const ImportedConfig batch = *import_config(
       {{"a.yml", "base_model: meta-llama/Meta-Llama-3-8B\nmicro_batch_size: 2\nbatch_size: 8\n"}},
@@ -129,6 +132,11 @@ TEST_CASE("axolotl's adapters and weights in 4 bits are read") {
         "8:linear_qkv,linear_fc2 none");
   CHECK(trained(rank + " 'model.layers.(3|7).self_attn.(q|k|v)_proj'\n").front() == '?');
   CHECK(trained(rank + "\n  - shared_expert.up_proj\n").front() == '?');
+  CHECK(notes(read_axolotl(rank + "\n  - q_proj\n  - v_proj\n  - up_proj\n"),
+              "without gate_proj: priced is linear_fc1"));
+  CHECK(notes(
+      read_axolotl("adapter: lora\nlora_r: 8\nload_in_8bit: true\nlora_target_linear: true\n"),
+      "load_in_8bit"));
   CHECK(mentions(refusal_of_axolotl("adapter: llama-adapter\n"), "lora or qlora"));
 }
 
@@ -190,7 +198,7 @@ TEST_CASE("what axolotl trains without a price is refused by name, and wrong val
                                     "    stage: 3\n"),
                  "ring attention under DeepSpeed"));
   CHECK(mentions(refusal_of_axolotl("fsdp_version: 3\nfsdp_config:\n  offload_params: false\n"),
-                 "version 1 or 2"));
+                 "one of 1, 2"));
 }
 
 }  // namespace
