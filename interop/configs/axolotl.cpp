@@ -181,20 +181,35 @@ MaybeValue read_axolotl_group(const ConfigRow& row, const ConfigReading& reading
   return std::optional(derived(std::int64_t{**shards} * plan.cp, reading.place(entry) + " x cp"));
 }
 
+/// Degrees of the model's copies without FSDP have no rules and no price.
+Status check_split(const ConfigReading& reading, std::string_view key, std::string_view expected) {
+  const Result<std::optional<int>> size = number_at(reading, key);
+  if (!size) return size.error();
+  if (size->value_or(1) <= 1 || sharder_of(reading) != Sharder::ddp) return Done{};
+  return input_error(reading.place(*reading.find(key)), std::to_string(**size) + " under DDP",
+                     std::string(expected));
+}
+
 /// AutoTP has its size from tensor_parallel_size where the JSON does not state it
 /// (schemas/validation.py:1155).
 MaybeValue read_axolotl_tp(const ConfigRow& row, const ConfigReading& reading) {
+  if (Status split = check_split(reading, kTpSize, "tensor_parallel_size with FSDP or DeepSpeed");
+      !split) {
+    return split.error();
+  }
   const bool json = reading.find("tensor_parallel.autotp_size") != nullptr;
   const Sharder states_it = json ? Sharder::deepspeed : Sharder::fsdp;
   return read_row(*row_of(format_of(states_it), row.field), reading);
 }
 
 MaybeValue read_axolotl_cp(const ConfigRow& row, const ConfigReading& reading) {
+  if (Status split = check_split(reading, kCpSize, "context_parallel_size with FSDP"); !split) {
+    return split.error();
+  }
   const Result<std::optional<int>> cp = number_at(reading, kCpSize);
-  if (!cp) return cp.error();
   if (cp->value_or(1) > 1 && sharder_of(reading) == Sharder::deepspeed) {
     return input_error(reading.place(*reading.find(kCpSize)), "ring attention under DeepSpeed",
-                       "context_parallel_size with FSDP or DDP",
+                       "context_parallel_size with FSDP",
                        "what is priced under DeepSpeed is Ulysses: plan predict --framework "
                        "deepspeed --cp N --cp-comm a2a");
   }

@@ -160,7 +160,8 @@ TEST_CASE("axolotl's FSDP, DeepSpeed and degrees are read") {
   CHECK(split.config.plan.dp == 4);
   CHECK(split.config.plan.shard_group == 2);
   CHECK(notes(split, "tensor_parallel_size"));
-  const ImportedConfig ring = read_axolotl("context_parallel_size: 4\nsample_packing: true\n");
+  const ImportedConfig ring =
+      read_axolotl(fsdp2 + "context_parallel_size: 4\nsample_packing: true\n");
   CHECK(ring.config.plan.cp == 4);
   CHECK(ring.config.plan.dp == 2);
   CHECK(ring.config.global_batch == 2 * 4 * 2);
@@ -193,7 +194,11 @@ TEST_CASE("what axolotl trains without a price is refused by name, and wrong val
   CHECK(mentions(refusal_of_axolotl("gradient_checkpointing: [1, 2]x\n"), "fft.yaml line 10"));
   CHECK(mentions(refusal_of_axolotl("context_paralell_size: 2\n"),
                  "did you mean 'context_parallel_size'"));
-  CHECK(mentions(refusal_of_axolotl("context_parallel_size: 3\n"), "tp x cp x pp"));
+  CHECK(mentions(refusal_of_axolotl("context_parallel_size: 2\n"), "2 under DDP"));
+  CHECK(mentions(refusal_of_axolotl("tensor_parallel_size: 2\n"), "with FSDP or DeepSpeed"));
+  CHECK(mentions(refusal_of_axolotl("context_parallel_size: 3\nfsdp_config:\n"
+                                    "  offload_params: false\n"),
+                 "tp x cp x pp"));
   CHECK(mentions(refusal_of_axolotl("context_parallel_size: 2\ndeepspeed:\n  zero_optimization:\n"
                                     "    stage: 3\n"),
                  "ring attention under DeepSpeed"));
