@@ -247,7 +247,6 @@ void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& 
   framework.experts_need_sequence_parallel = framework.context_needs_flash = false;
   framework.tensor_parallel = framework.tensor_parallel || plan.tp > 1;
   framework.pipeline_parallel = framework.pipeline_parallel || plan.pp > 1;
-  framework.zero3_with_tensor = framework.zero3_with_tensor || plan.tp > 1;
   framework.zero3_with_experts = framework.zero3_with_experts || plan.ep > 1;
   framework.zero_allowed[plan.zero] = framework.hybrid_shard[plan.zero] = true;
   if (plan.cp > 1) framework.cp_ring = true;

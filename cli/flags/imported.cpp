@@ -1,6 +1,8 @@
 #include "cli/flags/imported.hpp"
 
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "cli/flags/constraints.hpp"
@@ -95,6 +97,29 @@ Result<std::string> read_config_file(const std::string& path) {
   return has_argument_dump(head) ? Result<std::string>(std::move(head)) : text;
 }
 
+/// The other file that a configuration names: from here, as the training is started, else from the
+/// file's folder or one above it. Nothing where there is none.
+Result<std::optional<ConfigText>> named_by(const ConfigText& text) {
+  namespace fs = std::filesystem;
+  const std::optional<std::string> name = names_other_file(text);
+  if (!name) return std::optional<ConfigText>{};
+  std::error_code failed;
+  std::vector<fs::path> folders = {fs::path{}};
+  const fs::path file = fs::absolute(text.name, failed);
+  for (fs::path at = file.parent_path(); !failed && !at.empty(); at = at.parent_path()) {
+    folders.push_back(at);
+    if (at == at.parent_path()) break;
+  }
+  for (const fs::path& folder : folders) {
+    const std::string path = (folder / *name).string();
+    if (!fs::is_regular_file(path, failed)) continue;
+    Result<std::string> other = read_config_file(path);
+    if (!other) return other.error();
+    return std::optional(ConfigText{path, *std::move(other)});
+  }
+  return std::optional<ConfigText>{};
+}
+
 }  // namespace
 
 Result<ImportedRequest> import_request(const std::vector<std::string>& files,
@@ -104,6 +129,11 @@ Result<ImportedRequest> import_request(const std::vector<std::string>& files,
     Result<std::string> text = read_config_file(file);
     if (!text) return text.error();
     texts.push_back({file, *std::move(text)});
+  }
+  if (texts.size() == 1) {
+    Result<std::optional<ConfigText>> other = named_by(texts.front());
+    if (!other) return other.error();
+    if (*other) texts.push_back(*std::move(*other));
   }
   const Result<GivenRun> given = given_by(flags);
   if (!given) return given.error();

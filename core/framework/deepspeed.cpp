@@ -69,6 +69,13 @@ constexpr std::array kDeepspeedRules = {
                   },
                   "offload of a part of the optimizer below ZeRO-3",
                   "DeepSpeed edaa7221, deepspeed/runtime/zero/config.py:391"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.zero == 3 && p.tp > 1 && p.instances() > 1;
+                  },
+                  "ZeRO-3 over a part of the ranks (MiCS) together with tensor parallelism: its "
+                  "groups are made of all ranks",
+                  "DeepSpeed 0.19.6, deepspeed/runtime/zero/mics_utils.py:70"},
     // ZeRO and the pipeline take any module; AutoTP splits linear layers, and nothing else of one.
     FrameworkRule{RulePart::degrees, where_tensors_split<has_state_spaces>,
                   "tensor parallelism of layers with state spaces",
@@ -121,6 +128,15 @@ constexpr std::array kDeepspeedRemarks = {
                },
                "DeepSpeed edaa7221, deepspeed/module_inject/auto_ep_config.py, "
                "_raise_unsupported_load_balance_coeff"},
+    // edaa7221 is older: runtime/engine.py, _configure_tensor_parallel_states, refuses stage 3 up
+    // to 0.19.3. Four ranks of 0.19.8 with tp 2 and ZeRO-3 trained a Llama of two layers on gloo.
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.zero != 3 || p.tp == 1) return {};
+                 return "DeepSpeed 0.19.4 or newer, for ZeRO-3 with tensor parallelism, which "
+                        "0.19.3 refuses";
+               },
+               "DeepSpeed 0.19.8, deepspeed/runtime/engine.py:952"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
                  if (p.zero != 3 || p.instances() == 1) return {};
@@ -159,12 +175,10 @@ Framework deepspeed() {
   f.name = "deepspeed";
   f.source =
       "DeepSpeed ZeRO (arXiv 1910.02054; edaa7221): 2+2+12 bytes per parameter; ZeRO-2/3 cannot "
-      "be combined with its pipeline, ZeRO-3 neither with its tensor parallelism nor with its "
-      "experts";
+      "be combined with its pipeline, ZeRO-3 not with its experts";
   f.default_precision = "bf16:deepspeed-zero";
-  // docs/_tutorials/autotp-training.md: ZeRO stage 0, 1, or 2; runtime/engine.py,
-  // _configure_zero_optimizer: "MoE not supported with Stage 3"
-  f.zero3_with_tensor = f.zero3_with_experts = false;
+  // runtime/engine.py, _configure_zero_optimizer: "MoE not supported with Stage 3"
+  f.zero3_with_experts = false;
   f.sequence_parallel = false;
   f.experts_need_sequence_parallel = false;
   f.interleaved = false;

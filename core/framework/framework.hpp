@@ -70,8 +70,7 @@ struct Framework {
   /// microbatches (FSDP's no_sync); weights are gathered in each as ever.
   bool accumulates_whole = false;
   UnitCopies unit_copies = UnitCopies::none;
-  bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
-  bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
+  bool zero3_with_experts = true;         ///< ZeRO-3 can be combined with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
   /// A model with experts and tp > 1 needs sequence parallelism, whatever ep is.

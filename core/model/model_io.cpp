@@ -60,7 +60,7 @@ std::string stem_of(std::string_view name) {
   for (bool shorter = true; shorter;) {
     std::size_t cut = dated(stem) ? 5 : 0;
     for (const std::string_view suffix :
-         {"-base", "-chat", "-hf", "-instruct", "-it", "-pt", "-thinking"}) {
+         {"-base", "-chat", "-deduped", "-hf", "-instruct", "-it", "-pt", "-thinking"}) {
       if (stem.ends_with(suffix)) cut = suffix.size();
     }
     stem.resize(stem.size() - cut);

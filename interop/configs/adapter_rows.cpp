@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/plan/adapters.hpp"
 #include "core/plan/quantized_weights.hpp"
+#include "interop/configs/adapter_targets.hpp"
 #include "interop/configs/import.hpp"
 #include "interop/configs/rows.hpp"
 
@@ -29,19 +30,23 @@ using Keys = std::span<const std::string_view>;
 // src/llamafactory/hparams/finetuning_args.py and model_args.py; axolotl 067b021c,
 // src/axolotl/utils/schemas/peft.py.
 constexpr std::array<std::string_view, 6> kAdapterSwitches = {
-    "use_peft", "use-peft", "use_peft_lora", "use-peft-lora", "finetuning_type", "finetuning-type"};
-constexpr std::array<std::string_view, 4> kRanks = {"lora_r", "lora-r", "lora_rank", "lora-rank"};
-constexpr std::array<std::string_view, 4> kTargets = {"lora_target_modules", "lora-target-modules",
-                                                      "lora_target", "lora-target"};
-constexpr std::array<std::string_view, 6> kFourBits = {
-    "load_in_4bit",          "load-in-4bit",     "use_4bit_quantization",
-    "use-4bit-quantization", "quantization_bit", "quantization-bit"};
+    "use_peft", "use-peft", "use_peft_lora", "use-peft-lora", "finetuning_type", "adapter"};
+constexpr std::array<std::string_view, 3> kRanks = {"lora_r", "lora-r", "lora_rank"};
+constexpr std::array<std::string_view, 3> kTargets = {"lora_target_modules", "lora-target-modules",
+                                                      "lora_target"};
+constexpr std::array<std::string_view, 1> kAllLinear = {"lora_target_linear"};
+constexpr std::array<std::string_view, 5> kFourBits = {"load_in_4bit", "load-in-4bit",
+                                                       "use_4bit_quantization",
+                                                       "use-4bit-quantization", "quantization_bit"};
 constexpr std::array<std::string_view, 4> kFourBitTypes = {
-    "bnb_4bit_quant_type", "bnb-4bit-quant-type", "quantization_type", "quantization-type"};
+    "bnb_4bit_quant_type", "bnb-4bit-quant-type", "quantization_type",
+    "bnb_config_kwargs.bnb_4bit_quant_type"};
+constexpr std::array<std::string_view, 1> kFourBitLibraries = {"quantization_method"};
 constexpr std::array<std::string_view, 8> kNested = {
-    "use_bnb_nested_quant",      "use-bnb-nested-quant", "bnb_4bit_use_double_quant",
-    "bnb-4bit-use-double-quant", "use_nested_quant",     "use-nested-quant",
-    "double_quantization",       "double-quantization"};
+    "use_bnb_nested_quant",      "use-bnb-nested-quant",
+    "bnb_4bit_use_double_quant", "bnb-4bit-use-double-quant",
+    "use_nested_quant",          "use-nested-quant",
+    "double_quantization",       "bnb_config_kwargs.bnb_4bit_use_double_quant"};
 
 /// The first of them that is given.
 const ConfigEntry* stated_of(const ConfigReading& reading, Keys keys) {
@@ -66,69 +71,6 @@ bool says_off(const std::string& word) {
          word == "n" || word == "full";
 }
 
-/// Modules of transformers' models, by the last part of their names.
-struct NamedModule {
-  std::string_view name;
-  AdapterTargets targets;
-  bool part = false;  ///< one of several matrices of the target
-};
-
-const std::vector<NamedModule>& named_modules() {
-  static const std::vector<NamedModule> kModules = {
-      {"q_proj", {Target::linear_qkv}, true},
-      {"k_proj", {Target::linear_qkv}, true},
-      {"v_proj", {Target::linear_qkv}, true},
-      {"qkv_proj", {Target::linear_qkv}},
-      {"query_key_value", {Target::linear_qkv}},
-      {"c_attn", {Target::linear_qkv}},
-      {"wqkv", {Target::linear_qkv}},
-      {"w_pack", {Target::linear_qkv}},
-      {"o_proj", {Target::linear_proj}},
-      {"out_proj", {Target::linear_proj}},
-      {"dense", {Target::linear_proj}},
-      {"c_proj", {Target::linear_proj, Target::linear_fc2}},  // GPT-2's attention and MLP
-      {"gate_proj", {Target::linear_fc1}, true},
-      {"up_proj", {Target::linear_fc1}, true},
-      {"gate_up_proj", {Target::linear_fc1}},
-      {"c_fc", {Target::linear_fc1}},
-      {"fc1", {Target::linear_fc1}},
-      {"dense_h_to_4h", {Target::linear_fc1}},
-      {"down_proj", {Target::linear_fc2}},
-      {"fc2", {Target::linear_fc2}},
-      {"dense_4h_to_h", {Target::linear_fc2}},
-  };
-  return kModules;
-}
-
-/// "['q_proj', 'v_proj']", "q_proj v_proj" and "q_proj,v_proj" are the same.
-std::vector<std::string> modules_in(const ConfigEntry& entry) {
-  std::vector<std::string> words(1);
-  for (const char c : lower_case(entry.value.joined())) {
-    const bool between = std::string_view(" ,|[]'\"").find(c) != std::string_view::npos;
-    if (between && !words.back().empty()) words.emplace_back();
-    if (!between) words.back() += c;
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
-const AdapterTargets kAllTargets = {Target::linear_qkv, Target::linear_proj, Target::linear_fc1,
-                                    Target::linear_fc2};
-
-/// Nothing where a module is not known.
-std::optional<AdapterTargets> targets_in(const ConfigEntry& entry) {
-  AdapterTargets out;
-  for (const std::string& word : modules_in(entry)) {
-    if (word == "all-linear" || word == "all") return kAllTargets;
-    const auto module = std::ranges::find(named_modules(), word, &NamedModule::name);
-    if (module == named_modules().end()) return std::nullopt;
-    for (const Target target : kAdapterTargets) {
-      if (module->targets.contains(target)) out.insert(target);
-    }
-  }
-  return out.empty() ? std::nullopt : std::optional(out);
-}
-
 /// What PEFT adapts where nothing is named: queries and values, or their one matrix. Of families
 /// that it does not list it asks for them. Source: PEFT 5d602fdb, src/peft/utils/constants.py:67,
 /// TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
@@ -144,24 +86,20 @@ std::optional<AdapterTargets> usual_targets_of(std::string_view family) {
   return known ? std::optional(AdapterTargets{Target::linear_qkv}) : std::nullopt;
 }
 
-/// The switch that says whether adapters are trained; LLaMA-Factory's kinds besides LoRA and all
-/// parameters are neither.
-enum class Trained { unsaid, adapters, all, other };
+/// The switch that says whether adapters are trained, or what the trainer does without one.
+enum class Trained { unsaid, adapters, all };
 Trained trained_by(const ConfigReading& reading) {
   const ConfigEntry* entry = stated_of(reading, kAdapterSwitches);
-  if (entry == nullptr) return Trained::unsaid;
+  if (entry == nullptr) {
+    if (reading.format.adapters.trains_all) return Trained::all;
+    return reading.format.adapters.trains_adapters ? Trained::adapters : Trained::unsaid;
+  }
   const std::string word = word_of(*entry);
   if (says_off(word)) return Trained::all;
-  return word == "freeze" || word == "oft" ? Trained::other : Trained::adapters;
+  return Trained::adapters;
 }
 
-/// LLaMA-Factory's, whose defaults are others than TRL's.
-bool of_factory(const ConfigReading& reading) {
-  const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
-  return said != nullptr && same_word(said->key, "finetuning_type");
-}
-
-/// 16 is TRL's default, 8 LLaMA-Factory's; the others ask for it.
+/// 16 is TRL's default; of a trainer without one it is asked for.
 Result<std::optional<int>> rank_in(const ConfigReading& reading) {
   if (const ConfigEntry* rank = stated_of(reading, kRanks)) {
     if (!rank->value.first().unresolved.empty()) return std::optional<int>{};
@@ -172,7 +110,18 @@ Result<std::optional<int>> rank_in(const ConfigReading& reading) {
   const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
   const bool trl = said != nullptr && same_word(said->key, "use_peft");
   if (trl) return std::optional(16);
-  return of_factory(reading) ? std::optional(8) : std::nullopt;
+  const int usual = reading.format.adapters.rank;
+  return usual > 0 ? std::optional(usual) : std::nullopt;
+}
+
+/// The modules that the file names, all of them, or the trainer's default.
+std::optional<AdapterTargets> targets_of(const ConfigReading& reading) {
+  const ConfigEntry* linear = stated_of(reading, kAllLinear);
+  if (linear != nullptr && !says_off(word_of(*linear))) return kAllAdapterTargets;
+  if (const ConfigEntry* named = stated_of(reading, kTargets))
+    return adapter_targets(*named, reading.config.model);
+  if (reading.format.adapters.all_linear) return kAllAdapterTargets;
+  return usual_targets_of(reading.config.model.architecture);
 }
 
 /// Nothing where the rank or the targets are not known: --lora is asked for then (asked).
@@ -180,38 +129,48 @@ MaybeValue read_peft_adapters(const ConfigRow&, const ConfigReading& reading) {
   const Trained trained = trained_by(reading);
   const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
   if (trained == Trained::all) {
+    if (said == nullptr) return std::optional(assumed("none", "no adapter is stated"));
     return std::optional(ReadValue{"none", Origin::found, reading.place(*said)});
   }
   if (trained != Trained::adapters) return std::optional<ReadValue>{};
   const Result<std::optional<int>> rank = rank_in(reading);
   if (!rank) return rank.error();
-  const ConfigEntry* named = stated_of(reading, kTargets);
-  const bool all = of_factory(reading);
-  std::optional<AdapterTargets> targets =
-      all ? std::optional(kAllTargets) : usual_targets_of(reading.config.model.architecture);
-  if (named != nullptr) targets = targets_in(*named);
+  const std::optional<AdapterTargets> targets = targets_of(reading);
   if (!*rank || !targets) return std::optional<ReadValue>{};
   const ConfigEntry* stated = stated_of(reading, kRanks);
-  std::string from = reading.place(stated != nullptr ? *stated : *said);
+  if (stated == nullptr) stated = said;
+  std::string from = stated != nullptr ? reading.place(*stated)
+                                       : "default of " + std::string(reading.format.title);
+  const ConfigEntry* named = stated_of(reading, kTargets);
+  if (named == nullptr) named = stated_of(reading, kAllLinear);
   if (named != nullptr) from += ", " + reading.place(*named);
-  if (named == nullptr) from += all ? ", all linear modules" : ", the modules of PEFT's default";
+  if (named == nullptr) {
+    from +=
+        *targets == kAllAdapterTargets ? ", all linear modules" : ", the modules of PEFT's default";
+  }
   return std::optional(derived(Adapters{**rank, *targets}.text(), std::move(from)));
 }
 
-/// In 8 bits weights have no price (unpriced), in fp4 they are asked for.
+/// In 8 bits weights have no price (unpriced), in fp4 or by other libraries they are asked for.
 MaybeValue read_four_bits(const ConfigRow&, const ConfigReading& reading) {
   const ConfigEntry* bits = stated_of(reading, kFourBits);
   if (bits == nullptr || word_of(*bits) == "8") return std::optional<ReadValue>{};
-  if (says_off(word_of(*bits))) {
-    return std::optional(ReadValue{"none", Origin::found, reading.place(*bits)});
+  const AdapterHabits& habits = reading.format.adapters;
+  const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
+  const bool other =
+      !habits.quantizes.empty() && said != nullptr && word_of(*said) != habits.quantizes;
+  if (says_off(word_of(*bits)) || other) {
+    return std::optional(ReadValue{"none", Origin::found, reading.place(other ? *said : *bits)});
   }
   const ConfigEntry* type = stated_of(reading, kFourBitTypes);
-  if (type != nullptr && word_of(*type) != "nf4") return std::optional<ReadValue>{};
-  // LLaMA-Factory's double_quantization is on unless it is switched off.
+  const ConfigEntry* library = stated_of(reading, kFourBitLibraries);
+  const bool known = (type == nullptr || word_of(*type) == "nf4") &&
+                     (library == nullptr || word_of(*library) == "bnb") &&
+                     (word_of(*bits) == "4" || word_of(*bits).find_first_of("0123456789") != 0);
+  if (!known) return std::optional<ReadValue>{};
   const ConfigEntry* nested = stated_of(reading, kNested);
-  const bool factory = same_word(bits->key, "quantization_bit");
   QuantizedWeights weights;
-  weights.double_quant = nested != nullptr ? !says_off(word_of(*nested)) : factory;
+  weights.double_quant = nested != nullptr ? !says_off(word_of(*nested)) : habits.double_quant;
   std::string from = reading.place(*bits);
   if (nested != nullptr) from += ", " + reading.place(*nested);
   return std::optional(derived(weights.text(), std::move(from)));
@@ -220,6 +179,9 @@ MaybeValue read_four_bits(const ConfigRow&, const ConfigReading& reading) {
 /// Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT 5d602fdb, src/peft/utils/constants.py.
 constexpr std::string_view kAdaptersAsked =
     "adapters alone are trained: --lora RANK:TARGETS, as 16:linear_qkv for q_proj and v_proj";
+constexpr std::string_view kModulesAsked =
+    "a module that is not known, or no rank: --lora RANK:TARGETS, as 16:linear_qkv for q_proj and "
+    "v_proj";
 constexpr std::string_view kRankAlone =
     "a rank of adapters, and nothing says that they are trained (TRL: use_peft): --lora "
     "RANK:TARGETS, or the file with use_peft false";
@@ -232,10 +194,11 @@ constexpr std::string_view kQuantizedAsked =
 std::vector<ConfigRow> adapter_rows() {
   ConfigRow adapters = elsewhere(&RunConfig::adapters,
                                  "get_peft_model of PEFT, whose r and target_modules these are",
-                                 keys_together({kAdapterSwitches, kRanks, kTargets}));
+                                 keys_together({kAdapterSwitches, kRanks, kTargets, kAllLinear}));
   adapters.read = read_peft_adapters;
-  ConfigRow quantized = elsewhere(&RunConfig::quantized, kQuantizedElsewhere,
-                                  keys_together({kFourBits, kFourBitTypes, kNested}));
+  ConfigRow quantized =
+      elsewhere(&RunConfig::quantized, kQuantizedElsewhere,
+                keys_together({kFourBits, kFourBitTypes, kFourBitLibraries, kNested}));
   quantized.read = read_four_bits;
   return {std::move(adapters), std::move(quantized)};
 }
@@ -245,6 +208,7 @@ std::vector<AskedSetting> asked_of_adapters() {
   const auto add = [&](Keys keys, std::string_view flag, std::string_view what) {
     for (const std::string_view key : keys) asked.push_back({key, flag, what});
   };
+  add(kTargets, "lora", kModulesAsked);
   add(kAdapterSwitches, "lora", kAdaptersAsked);
   add(kRanks, "lora", kRankAlone);
   add(kFourBits, "quantized-weights", kQuantizedAsked);
@@ -278,24 +242,24 @@ void add_unpriced_adapters(const ConfigReading& reading, std::vector<std::string
     }
     return;
   }
-  const std::vector<std::string> words = modules_in(*named);
+  const std::vector<std::string> words = adapted_modules(*named, reading.config.model);
   const auto lacks = [&](std::string_view name) {
     return std::ranges::find(words, name) == words.end();
   };
-  const auto incomplete = [&](std::initializer_list<std::string_view> parts) {
-    return std::ranges::any_of(parts, lacks) && !std::ranges::all_of(parts, lacks);
+  struct Matrices {
+    std::string_view target;
+    std::vector<std::string_view> parts;
   };
-  for (const auto& [parts, target] :
-       {std::pair{std::initializer_list<std::string_view>{"q_proj", "k_proj", "v_proj"},
-                  "linear_qkv"},
-        std::pair{std::initializer_list<std::string_view>{"gate_proj", "up_proj"}, "linear_fc1"}}) {
-    if (!incomplete(parts)) continue;
+  static const std::vector<Matrices> kSeveral = {{"linear_qkv", {"q_proj", "k_proj", "v_proj"}},
+                                                 {"linear_fc1", {"gate_proj", "up_proj"}}};
+  for (const Matrices& each : kSeveral) {
+    if (std::ranges::none_of(each.parts, lacks) || std::ranges::all_of(each.parts, lacks)) continue;
     std::string absent;
-    for (const std::string_view part : parts) {
+    for (const std::string_view part : each.parts) {
       if (lacks(part)) absent += (absent.empty() ? "" : ", ") + std::string(part);
     }
     out.push_back(fmt::format("{} without {}: priced is {}, with all of them",
-                              reading.place(*named), absent, target));
+                              reading.place(*named), absent, each.target));
   }
 }
 

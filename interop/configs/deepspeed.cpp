@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
-#include "core/model/model_io.hpp"
-#include "interop/configs/rows.hpp"
+#include "interop/configs/trainer_rows.hpp"
 
 namespace echelon {
 
@@ -167,29 +166,6 @@ bool is_on(const ConfigEntry& entry) {
   return text == "true" || text == "t" || text == "yes" || text == "y" || text == "1";
 }
 
-/// Ranks on a node x nodes, by the launchers of PyTorch and DeepSpeed; or all, by accelerate's.
-/// Source: DeepSpeed edaa7221, deepspeed/launcher/runner.py.
-MaybeValue read_started_ranks(const ConfigRow& row, const ConfigReading& reading) {
-  constexpr std::ptrdiff_t kOfAllRanks = 2;  // keys; then pairs: ranks on a node, nodes
-  for (const std::string_view key : {row.keys[0], row.keys[1]}) {
-    const Result<std::optional<int>> all = number_at(reading, key);
-    if (!all) return all.error();
-    if (!*all) continue;
-    const std::string place = reading.place(*reading.find(key));
-    return std::optional(ReadValue{std::to_string(**all), Origin::found, place});
-  }
-  ConfigRow launcher = row;
-  launcher.keys.erase(launcher.keys.begin(), launcher.keys.begin() + kOfAllRanks);
-  return read_launcher(launcher, reading);
-}
-
-/// By its name in the catalog or on the Hub, or its folder; of others --model is asked for.
-MaybeValue read_model_name(const ConfigRow& row, const ConfigReading& reading) {
-  const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr || !load_model(entry->value.first().text)) return std::optional<ReadValue>{};
-  return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
-}
-
 void write_nothing(const ConfigRow&, const RunConfig&, ConfigDocument&) {}
 
 MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
@@ -203,6 +179,22 @@ MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
 }
 
 }  // namespace
+
+// Ranks on a node x nodes, by the launchers of PyTorch and DeepSpeed; or all, by accelerate's.
+// Source: DeepSpeed edaa7221, deepspeed/launcher/runner.py.
+MaybeValue read_started_ranks(const ConfigRow& row, const ConfigReading& reading) {
+  constexpr std::ptrdiff_t kOfAllRanks = 2;  // keys; then pairs: ranks on a node, nodes
+  for (const std::string_view key : {row.keys[0], row.keys[1]}) {
+    const Result<std::optional<int>> all = number_at(reading, key);
+    if (!all) return all.error();
+    if (!*all) continue;
+    const std::string place = reading.place(*reading.find(key));
+    return std::optional(ReadValue{std::to_string(**all), Origin::found, place});
+  }
+  ConfigRow launcher = row;
+  launcher.keys.erase(launcher.keys.begin(), launcher.keys.begin() + kOfAllRanks);
+  return read_launcher(launcher, reading);
+}
 
 ConfigFormat deepspeed_format() {
   ConfigRow recompute =
@@ -226,7 +218,7 @@ ConfigFormat deepspeed_format() {
               fixed(&RunConfig::framework, "deepspeed"),
               std::move(gpus),
               computed(&RunConfig::model_name, {"model-name-or-path", "model_name_or_path"},
-                       write_nothing, read_model_name),
+                       write_nothing, read_named_model),
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size", "max_length",
                          "max_seq_length", "block_size"}),

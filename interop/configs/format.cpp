@@ -49,7 +49,8 @@ const std::vector<ConfigFormat>& config_formats() {
       megatron_lm_format(),     megatron_bridge_format(), nemo_format(),
       nemo1_format(),           torchtitan_format(),      torchtitan_main_format(),
       torchtitan_toml_format(), deepspeed_format(),       nanotron_format(),
-      accelerate_format(),      llm_foundry_format(),
+      accelerate_format(),      llm_foundry_format(),     llama_factory_format(),
+      axolotl_format(),
   };
   return kFormats;
 }

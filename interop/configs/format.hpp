@@ -143,6 +143,25 @@ struct UnreadProgram {
   std::string_view what;
 };
 
+/// A setting with which the run is none that is priced: the file is refused.
+struct RefusedSetting {
+  std::string_view key;
+  std::string_view what;                    ///< that the value does: "trains a reward model"
+  std::vector<std::string_view> allowed{};  ///< values that are read; {}: those that switch it off
+  std::string_view unless{};                ///< a switch with which it is read
+  std::string_view instead{};               ///< what takes the file's place
+};
+
+/// What a trainer of transformers' models does with adapters where a file does not say it.
+struct AdapterHabits {
+  bool trains_all = false;       ///< all parameters, where nothing names adapters
+  bool trains_adapters = false;  ///< adapters
+  int rank = 0;                  ///< 0: the file states it
+  bool all_linear = false;       ///< on all linear modules; else on those of PEFT's default
+  bool double_quant = false;     ///< constants of quantised weights are quantised too
+  std::string_view quantizes{};  ///< the one kind of adapters that quantises; "": any
+};
+
 struct ConfigFormat {
   std::string_view name;     ///< "megatron-lm"
   std::string_view title;    ///< "Megatron-LM"
@@ -154,6 +173,8 @@ struct ConfigFormat {
   std::string_view program = "";         ///< of a command line: "pretrain_gpt.py"
   std::string_view hybrid_program = "";  ///< … of a model whose layers have one part each
   std::string_view usage = "";           ///< how the file is given to the framework
+  /// Keys of which each makes a file one of this format; {}: the most keys decide.
+  std::vector<std::string_view> marks{};
   std::vector<ConfigRow> rows{};
   std::vector<FillIn> fill_in{};
   /// Settings that name another file of the format, which states the ZeRO stage and what goes with
@@ -166,6 +187,8 @@ struct ConfigFormat {
   std::vector<ModelNote> model_notes{};
   std::vector<UnreadPart> unread_parts{};
   std::vector<UnreadProgram> unread_programs{};
+  std::vector<RefusedSetting> refused{};
+  AdapterHabits adapters{};
   /// Options without a value that rows with functions of their own read; of others a case says so.
   std::vector<std::string_view> switches{};
   /// Adds to what is not priced: what depends on several settings, or on one that is absent.
@@ -231,5 +254,7 @@ inline const ConfigField plan_part = &plan_field<member>;
 [[nodiscard]] ConfigFormat nanotron_format();
 [[nodiscard]] ConfigFormat accelerate_format();
 [[nodiscard]] ConfigFormat llm_foundry_format();
+[[nodiscard]] ConfigFormat llama_factory_format();
+[[nodiscard]] ConfigFormat axolotl_format();
 
 }  // namespace echelon

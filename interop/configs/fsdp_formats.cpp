@@ -38,7 +38,8 @@ MaybeValue read_launched(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* type = reading.find("distributed_type");
   const std::string launched = type == nullptr ? "FSDP" : type->value.first().text;
   if (same_word(launched, "MULTI_GPU") || same_word(launched, "NO")) {
-    return std::optional(ReadValue{"torchtitan", Origin::derived, reading.place(*type) + ": DDP"});
+    return std::optional(ReadValue{std::string(framework_of_ddp(false)), Origin::derived,
+                                   reading.place(*type) + ": DDP"});
   }
   if (same_word(launched, "DEEPSPEED")) {
     return input_error(reading.place(*type), "'DEEPSPEED'", "FSDP, MULTI_GPU or NO",
@@ -142,6 +143,10 @@ MaybeValue read_split(const ConfigRow& row, const ConfigReading& reading) {
 }
 
 }  // namespace
+
+std::string_view framework_of_ddp(bool scales_loss) {
+  return scales_loss ? "llm-foundry" : "torchtitan";
+}
 
 ConfigFormat accelerate_format() {
   ConfigFormat format{

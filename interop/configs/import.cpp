@@ -56,21 +56,6 @@ Error no_case(const ConfigReading& reading, const ConfigRow& row, const ConfigEn
                      model ? "--model takes its place" : "");
 }
 
-MaybeValue read_row(const ConfigRow& row, const ConfigReading& reading) {
-  if (row.read != nullptr) return row.read(row, reading);
-  if (!row.cases.empty()) return read_choice(row, reading);
-  if (const ConfigEntry* entry = reading.find(row.keys)) {
-    const ConfigValue& value = entry->value.first();
-    if (value.text == "auto") return std::optional<ReadValue>{};
-    return std::optional(ReadValue{value.text, Origin::found, reading.place(*entry)});
-  }
-  if (row.absent.empty()) return std::optional<ReadValue>{};
-  return std::optional(ReadValue{std::string(row.absent), Origin::assumed,
-                                 row.keys.empty()
-                                     ? fmt::format("{} always", reading.format.title)
-                                     : fmt::format("default of {}", reading.format.title)});
-}
-
 /// The entry of the row whose value is a variable that nothing sets.
 const ConfigEntry* unresolved_entry(const ConfigRow& row, const ConfigReading& reading) {
   std::vector<std::string_view> keys = row.keys;
@@ -132,6 +117,21 @@ Status apply(const ConfigRow& row, const GivenRun& given, ConfigReading& reading
 }
 
 }  // namespace
+
+MaybeValue read_row(const ConfigRow& row, const ConfigReading& reading) {
+  if (row.read != nullptr) return row.read(row, reading);
+  if (!row.cases.empty()) return read_choice(row, reading);
+  if (const ConfigEntry* entry = reading.find(row.keys)) {
+    const ConfigValue& value = entry->value.first();
+    if (value.text == "auto") return std::optional<ReadValue>{};
+    return std::optional(ReadValue{value.text, Origin::found, reading.place(*entry)});
+  }
+  if (row.absent.empty()) return std::optional<ReadValue>{};
+  return std::optional(ReadValue{std::string(row.absent), Origin::assumed,
+                                 row.keys.empty()
+                                     ? fmt::format("{} always", reading.format.title)
+                                     : fmt::format("default of {}", reading.format.title)});
+}
 
 bool same_word(std::string_view a, std::string_view b) {
   return std::ranges::equal(lower_case(a), lower_case(b), [](char x, char y) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,19 @@ struct ImportedConfig {
 [[nodiscard]] Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts,
                                                    const GivenRun& given);
 
+/// The file that a text names and that states a part of its run: DeepSpeed's JSON, which is read
+/// together with it. Nothing where it names none, or cannot be read itself.
+[[nodiscard]] std::optional<std::string> names_other_file(const ConfigText& text);
+
+/// By the file's extension; else it is a script.
+[[nodiscard]] ConfigSyntax syntax_of(const ConfigText& file);
+/// The format that is given, the one whose mark the document has, or the one that reads most of it.
+[[nodiscard]] Result<const ConfigFormat*> recognized(const ConfigDocument& document,
+                                                     const GivenRun& given);
+/// All keys that the rows of a format read, and how many entries of a document have one.
+[[nodiscard]] std::set<std::string_view> keys_of(const ConfigFormat& format);
+[[nodiscard]] std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document);
+
 /// The model that Megatron-LM's options describe; nothing where they do not state all of its
 /// shapes. Errors: those of import_config, of the model alone.
 [[nodiscard]] Result<std::optional<ModelSpec>> model_of_megatron(const ConfigDocument& options);
@@ -59,6 +73,9 @@ struct ImportedConfig {
 
 /// The value of the case whose settings the document has; of a row without them nothing.
 [[nodiscard]] MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading);
+
+/// What the row makes of the document.
+[[nodiscard]] MaybeValue read_row(const ConfigRow& row, const ConfigReading& reading);
 
 /// Words that commands print and that may be options, not values of the option before them, which
 /// gets back what it had.

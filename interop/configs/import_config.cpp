@@ -19,75 +19,6 @@ namespace {
 
 using P = ParallelPlan;
 
-ConfigSyntax syntax_of(const ConfigText& file) {
-  const std::size_t dot = file.name.rfind('.');
-  const std::string extension = dot == std::string::npos ? "" : lower_case(file.name.substr(dot));
-  if (extension == ".toml") return ConfigSyntax::toml;
-  if (extension == ".yaml" || extension == ".yml") return ConfigSyntax::yaml;
-  if (extension == ".json" || extension == ".json5") return ConfigSyntax::json;
-  if (extension == ".py") return ConfigSyntax::python;
-  return ConfigSyntax::arguments;
-}
-
-/// All keys that the rows of a format read.
-std::set<std::string_view> keys_of(const ConfigFormat& format) {
-  std::set<std::string_view> keys;
-  for (const ConfigRow& row : format.rows) {
-    keys.insert(row.keys.begin(), row.keys.end());
-    for (const ConfigCase& each : row.cases) {
-      for (const ConfigSetting& setting : each.settings) keys.insert(setting.key);
-    }
-  }
-  for (const FillIn& fill : format.fill_in) keys.insert(fill.key);
-  for (const Reset& reset : format.resets) keys.insert(reset.key);
-  return keys;
-}
-
-std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
-  const std::set<std::string_view> keys = keys_of(format);
-  ConfigDocument unspelled;
-  if (format.unspell != nullptr) {
-    unspelled = document;
-    format.unspell(unspelled);
-  }
-  const ConfigDocument& read = format.unspell != nullptr ? unspelled : document;
-  return static_cast<std::size_t>(std::ranges::count_if(
-      read.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
-}
-
-/// Settings of the format itself: nodes and ranks are those of any script.
-std::size_t own_keys_read(const ConfigFormat& format, const ConfigDocument& document) {
-  std::set<std::string_view> launcher;
-  if (const ConfigRow* gpus = row_of(format, &RunConfig::gpus)) {
-    launcher.insert(gpus->keys.begin(), gpus->keys.end());
-  }
-  const auto started = std::ranges::count_if(
-      document.entries, [&](const ConfigEntry& entry) { return launcher.contains(entry.key); });
-  return keys_read(format, document) - static_cast<std::size_t>(started);
-}
-
-Result<const ConfigFormat*> recognized(const ConfigDocument& document, const GivenRun& given) {
-  if (!given.format.empty()) return find_config_format(given.format);
-  const ConfigFormat* best = nullptr;
-  std::size_t most = 0;
-  for (const ConfigFormat& format : config_formats()) {
-    const std::size_t read = own_keys_read(format, document);
-    if (read > most) {
-      best = &format;
-      most = read;
-    }
-  }
-  if (std::optional<Error> unread = refuse_unread(document)) return *std::move(unread);
-  if (best != nullptr) return best;
-  std::string all;
-  for (const ConfigFormat& format : config_formats()) {
-    all += (all.empty() ? "" : ", ") + std::string(format.title);
-  }
-  const bool names_a_file = document.find("config-file") != nullptr;
-  return input_error(document.name, "no setting that a known framework has", "a file of " + all,
-                     names_a_file ? "the file that --config_file names is read" : "");
-}
-
 /// Edits between two words, no more than `most` + 1.
 std::size_t distance(std::string_view a, std::string_view b, std::size_t most) {
   if (a.size() > b.size() + most || b.size() > a.size() + most) return most + 1;
@@ -111,8 +42,11 @@ Status check_spelling(const ConfigFormat& format, const ConfigDocument& document
   constexpr std::size_t kMostEdits = 2;
   constexpr std::size_t kShortest = 12;
   const std::set<std::string_view> keys = keys_of(format);
+  std::set<std::string_view> known = keys;
+  for (const UnpricedSetting& each : format.unpriced) known.insert(each.key);
+  for (const RefusedSetting& each : format.refused) known.insert(each.key);
   for (const ConfigEntry& entry : document.entries) {
-    if (entry.key.size() < kShortest || keys.contains(entry.key)) continue;
+    if (entry.key.size() < kShortest || known.contains(entry.key)) continue;
     for (const std::string_view key : keys) {
       // Numbered or negated neighbours are settings of their own.
       if (distance(entry.key, key, kMostEdits) > kMostEdits || document.find(key) != nullptr) {
@@ -273,7 +207,8 @@ void ask_for_other_file(ConfigReading& reading) {
   const ConfigEntry* entry = names_other_file(reading);
   if (entry == nullptr || reading.knows(plan_part<&P::zero>)) return;
   reading.asks.push_back(
-      fmt::format("--zero: {} names {}, which states the ZeRO stage: plan import takes both files",
+      fmt::format("--zero: {} names {}, which states the ZeRO stage and is neither in this folder, "
+                  "nor in the file's, nor in one above: plan import takes both files",
                   reading.place(*entry), printable(entry->value.first().text)));
 }
 
@@ -325,6 +260,50 @@ void ask_for_the_rest(ConfigReading& reading) {
   }
 }
 
+/// Of two formats the one whose files start the other's framework, or that has more settings.
+bool leads(const ConfigFormat& format, std::size_t read, const ConfigFormat* other,
+           std::size_t others) {
+  if (other == nullptr) return true;
+  if (format.marks.empty() != other->marks.empty()) return !format.marks.empty();
+  return read > others;
+}
+
+/// The texts as one document, and the format that leads.
+Result<ConfigDocument> merged(const std::vector<ConfigText>& texts, const GivenRun& given,
+                              const ConfigFormat*& format) {
+  ConfigDocument all;
+  std::size_t most = 0;
+  for (const ConfigText& file : texts) {
+    Result<ConfigDocument> document = read_config(syntax_of(file), file.text, file.name);
+    if (!document) return document.error();
+    const Result<const ConfigFormat*> found = recognized(*document, given);
+    if (!found) return found.error();
+    const std::size_t read = keys_read(**found, *document);
+    if (leads(**found, read, format, most)) {
+      format = *found;
+      most = read;
+    }
+    all.name += (all.name.empty() ? "" : ", ") + document->name;
+    if (!document->program.empty()) all.program = document->program;
+    for (ConfigEntry& entry : document->entries) entry.file = document->name;
+    for (OpenWord& word : document->open_words) word.file = document->name;
+    all.open_words.insert(all.open_words.end(), document->open_words.begin(),
+                          document->open_words.end());
+    all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
+  }
+  // "auto" of one file is what another states.
+  const auto is_auto = [](const ConfigEntry& entry) { return entry.value.text == "auto"; };
+  std::set<std::string> stated;
+  for (const ConfigEntry& entry : all.entries) {
+    if (!is_auto(entry)) stated.insert(entry.key);
+  }
+  std::erase_if(all.entries, [&](const ConfigEntry& entry) {
+    return is_auto(entry) && stated.contains(entry.key);
+  });
+  if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  return all;
+}
+
 }  // namespace
 
 Result<std::optional<ModelSpec>> model_of_megatron(const ConfigDocument& options) {
@@ -339,35 +318,17 @@ Result<std::optional<ModelSpec>> model_of_megatron(const ConfigDocument& options
 }
 
 Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const GivenRun& given) {
-  ConfigDocument all;
   const ConfigFormat* format = nullptr;
-  std::size_t most = 0;
-  for (const ConfigText& file : texts) {
-    Result<ConfigDocument> document = read_config(syntax_of(file), file.text, file.name);
-    if (!document) return document.error();
-    const Result<const ConfigFormat*> found = recognized(*document, given);
-    if (!found) return found.error();
-    const std::size_t read = keys_read(**found, *document);
-    // The file with more settings decides whose format the run has.
-    if (format == nullptr || read > most) {
-      format = *found;
-      most = read;
-    }
-    all.name += (all.name.empty() ? "" : ", ") + document->name;
-    if (!document->program.empty()) all.program = document->program;
-    for (ConfigEntry& entry : document->entries) entry.file = document->name;
-    for (OpenWord& word : document->open_words) word.file = document->name;
-    all.open_words.insert(all.open_words.end(), document->open_words.begin(),
-                          document->open_words.end());
-    all.entries.insert(all.entries.end(), document->entries.begin(), document->entries.end());
-  }
-  if (format == nullptr) return input_error("plan import", "no file", "a configuration");
+  Result<ConfigDocument> read = merged(texts, given, format);
+  if (!read) return read.error();
+  ConfigDocument& all = *read;
   if (format->unspell != nullptr) format->unspell(all);
   for (const UnreadProgram& program : format->unread_programs) {
     if (all.program.find(program.name) == std::string::npos) continue;
     return input_error(all.name, fmt::format("{}, which {}", all.program, program.what),
                        fmt::format("a script of {}, which trains a decoder", format->program));
   }
+  if (Status priced = check_refused(*format, all); !priced) return priced.error();
   if (Status spelled = check_spelling(*format, all); !spelled) return spelled.error();
   const std::vector<OpenWord> open = open_arguments(*format, all);
   Result<ConfigReading> reading = read_rows(*format, all, given);

@@ -34,8 +34,11 @@ std::string all_stages(int pp, int value) {
 /// accelerate 16cb6eb8, src/accelerate/utils/dataclasses.py, TorchDynamoPlugin.
 constexpr std::array<std::string_view, 4> kCompileKeys = {
     "torch-compile", "torch_compile", "dynamo_backend", "dynamo_config.dynamo_backend"};
-constexpr std::array<std::string_view, 4> kLigerKeys = {"use-liger-kernel", "use_liger_kernel",
-                                                        "use-liger", "use_liger"};
+// LLaMA-Factory ff6d4d12e, src/llamafactory/hparams/model_args.py; axolotl 067b021c,
+// src/axolotl/integrations/liger/args.py.
+constexpr std::array<std::string_view, 7> kLigerKeys = {
+    "use-liger-kernel",    "use_liger_kernel", "use-liger",           "use_liger",
+    "enable_liger_kernel", "liger_rms_norm",   "liger_glu_activation"};
 
 MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
   const auto on = [&](std::span<const std::string_view> keys) -> const ConfigEntry* {
@@ -53,8 +56,7 @@ MaybeValue read_layer_code(const ConfigRow&, const ConfigReading& reading) {
   if (const ConfigEntry* liger = on(kLigerKeys)) {
     return std::optional(ReadValue{"liger", Origin::found, reading.place(*liger)});
   }
-  return std::optional(
-      assumed("transformers", "neither use_liger_kernel nor torch_compile is stated"));
+  return std::optional(assumed("transformers", "neither Liger's kernels nor torch_compile are on"));
 }
 
 }  // namespace

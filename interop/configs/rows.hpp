@@ -49,6 +49,9 @@ void add_unpriced_adapters(const ConfigReading& reading, std::vector<std::string
 /// ask for Liger's kernels or for torch.compile.
 [[nodiscard]] ConfigRow layer_code_row();
 
+/// Whose rules and rates PyTorch's DDP has: torchtitan scales no loss, as fp16 needs it.
+[[nodiscard]] std::string_view framework_of_ddp(bool scales_loss);
+
 // Fields that follow from others.
 [[nodiscard]] MaybeValue dp_of_gpus(const ConfigRow&, const ConfigReading&);  ///< gpus/(tp·cp·pp)
 [[nodiscard]] MaybeValue schedule_of_vpp(const ConfigRow&, const ConfigReading&);

@@ -13,6 +13,15 @@ namespace echelon {
 
 namespace {
 
+/// YAML 1.1, which PyYAML reads, has numbers with underscores: 500_000.
+std::string without_underscores(const std::string& text) {
+  const bool number = !text.empty() && text.find_first_not_of("0123456789_") == std::string::npos &&
+                      text.front() != '_' && text.back() != '_';
+  std::string out = text;
+  if (number) std::erase(out, '_');
+  return out;
+}
+
 /// Walks a document with limits: an alias counts as often as it is used.
 class YamlWalk {
  public:
@@ -68,8 +77,8 @@ class YamlWalk {
         if (!item.IsMap()) out.items.push_back(value(item, depth + 1));
       }
     } else if (node.IsScalar()) {
-      out.text = node.Scalar();
       out.is_string = node.Tag() == "!";  // yaml-cpp: a scalar in quotes
+      out.text = out.is_string ? node.Scalar() : without_underscores(node.Scalar());
     } else {
       out.text = "null";
     }

@@ -639,9 +639,6 @@ Found check_zero(const ModelSpec& model, const PrecisionRecipe& precision,
   if (p.zero >= 2 && p.pp > 1 && !framework.zero23_with_pipeline) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
-  if (p.zero == 3 && p.tp > 1 && !framework.zero3_with_tensor) {
-    return lacks("ZeRO-3 together with tensor parallelism");
-  }
   if (p.zero == 3 && p.ep > 1 && !framework.zero3_with_experts) {
     return lacks("ZeRO-3 together with expert parallelism");
   }

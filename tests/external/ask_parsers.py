@@ -109,6 +109,8 @@ DEEPSPEED = [
     (["--zero", "1", "--tp", "4", "--framework", "deepspeed"],
      {"tensor_parallel_config.autotp_size": 4, "gradient_accumulation_steps": 32,
       "data_parallel": 16, "zero_config.stage": 1}),
+    (["--zero", "3", "--tp", "4", "--framework", "deepspeed"],
+     {"tensor_parallel_config.autotp_size": 4, "zero_config.stage": 3, "data_parallel": 16}),
     (["--zero", "2", "--ep", "8", "--model", "qwen3-30b-a3b", "--framework", "deepspeed"],
      {"expert_parallel_config.enabled": True, "expert_parallel_config.autoep_size": 8,
       "gradient_accumulation_steps": 8}),

@@ -89,6 +89,8 @@ TEST_CASE("every format of the corpus is imported by its name, or asks") {
         Expected{"config_yaml/accelerate.yaml", "accelerate",
                  "--model llama3-8b --seq 4096 --microbatch 1"},
         Expected{"config_yaml/foundry.yaml", "llm-foundry", "--gpus 64"},
+        Expected{"config_yaml/llama_factory.yaml", "llama-factory", "--gpus 8"},
+        Expected{"config_yaml/axolotl.yaml", "axolotl", "--gpus 8"},
         Expected{"config_json/zero2.json", "deepspeed",
                  "--model llama3-8b --gpus 64 --seq 4096"}}) {
     CAPTURE(each.file);
@@ -153,6 +155,43 @@ TEST_CASE("explain --from begins with the price, the best single change and the 
                             "The recommended plan saves"}) {
     CHECK(lacks(result.out, words) == "");
   }
+}
+
+TEST_CASE("a fine-tuning job is explained from its file and the JSON that it names") {
+  const Sandbox sandbox;
+  const std::string job =
+      "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\ndo_train: true\n"
+      "finetuning_type: full\ndeepspeed: settings/ds_z3.json\ncutoff_len: 4096\npacking: true\n"
+      "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nbf16: true\n";
+  // The name is that from the folder where the training is started, as in the tool's examples.
+  sandbox.write("jobs/full/sft.yaml", job);
+  const std::string absent =
+      complaint(sandbox.plan("explain --from jobs/full/sft.yaml --gpus 8"), 2);
+  CHECK(lacks(absent, "--zero: jobs/full/sft.yaml line 5: deepspeed names settings/ds_z3.json") ==
+        "");
+  sandbox.write("settings/ds_z3.json",
+                R"({"gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"},
+                    "zero_optimization": {"stage": 3, "overlap_comm": true}})");
+  const ProcessResult explained = sandbox.plan("explain --from jobs/full/sft.yaml --gpus 8");
+  INFO(explained.out << explained.err);
+  CHECK(explained.exit_code == 0);
+  CHECK(explained.out.starts_with("Your configuration: "));
+  const auto above = document(sandbox.plan("import jobs/full/sft.yaml --gpus 8 --json"));
+  CHECK(above["format"] == "llama-factory");
+  CHECK(above["framework"] == "deepspeed");
+  CHECK(above["plan"]["zero"] == 3);
+  CHECK(above["request"]["global_batch"] == 16);
+  const auto both =
+      document(sandbox.plan("import jobs/full/sft.yaml settings/ds_z3.json --gpus 8 --json"));
+  CHECK(both["plan"] == above["plan"]);
+  sandbox.write("settings/ds_z3.json", "{\"zero_optimization\": {\"stage\": 7}}");
+  CHECK(lacks(complaint(sandbox.plan("explain --from jobs/full/sft.yaml --gpus 8"), 2),
+              "settings/ds_z3.json") == "");
+  const ProcessResult axolotl =
+      sandbox.plan("explain --from " + config_file("config_yaml/axolotl.yaml") + " --gpus 8");
+  INFO(axolotl.out << axolotl.err);
+  CHECK(axolotl.exit_code == 0);
+  CHECK(axolotl.out.starts_with("Your configuration: "));
 }
 
 TEST_CASE("explain --from says what a change costs that makes a configuration fit") {

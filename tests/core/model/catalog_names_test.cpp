@@ -81,6 +81,8 @@ TEST_CASE("the Hub's names of tuned models are those of the models with their sh
       {"moonshotai/Kimi-K2-Thinking", "kimi-k2.5"},
       {"unsloth/Llama-3.2-3B-Instruct", "llama3.2-3b"},
       {"unsloth/Qwen3-8B", "qwen3-8b"},
+      {"meta-llama/Meta-Llama-3.1-8B-Instruct", "llama3.1-8b"},
+      {"EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"},
       {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama3.1-70b"},
       {"Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
       {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},

@@ -149,12 +149,7 @@ TEST_CASE("accelerate's launcher decides what shards") {
   CHECK(sequences->config.plan.dp == 2);
 }
 
-TEST_CASE("files of tools that start a framework are refused by name") {
-  const std::string factory = refusal_of(
-      "sft.yaml",
-      "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\nlora_rank: 8\nbf16: true\n");
-  CHECK(holds(factory, "LLaMA-Factory"));
-  CHECK(holds(factory, "adapters are --lora RANK"));
+TEST_CASE("files that are no configuration, and GPT-NeoX's, are refused by name") {
   CHECK(holds(refusal_of("config.json", R"({"model_type": "llama", "vocab_size": 32000})"),
               "--model takes it"));
   CHECK(holds(refusal_of("plan.json",
@@ -164,8 +159,6 @@ TEST_CASE("files of tools that start a framework are refused by name") {
                          "pipe_parallel_size: 4\nmodel_parallel_size: 2\nnum_layers: 44\n"
                          "train_micro_batch_size_per_gpu: 4\nfp16:\n  enabled: true\n"),
               "GPT-NeoX"));
-  CHECK(holds(refusal_of("fft.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8192\n"),
-              "axolotl"));
 }
 
 TEST_CASE("Megatron-LM's moments in fp16 have the bytes of bf16, and lists are named whole") {

@@ -137,6 +137,15 @@ TEST_CASE("command lines state adapters with commas, with blanks, and LLaMA-Fact
   CHECK(read("--finetuning_type full") == "none none");
 }
 
+TEST_CASE("what DeepSpeed's JSON leaves to the trainer is what the trainer's file states") {
+  const Result<ImportedConfig> read =
+      import_config({{"trl.yaml", kTrl}, {"ds.json", R"({"gradient_accumulation_steps": "auto",
+        "train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 2}})"}},
+                    {.gpus = 8});
+  REQUIRE(read);
+  CHECK(read->config.global_batch == 2 * 8 * 8);
+}
+
 TEST_CASE("HuggingFace's trainer with FSDP is not read as DeepSpeed without ZeRO") {
   const std::string script =
       "torchrun --nproc_per_node=4 train.py --model_name_or_path meta-llama/Llama-2-7b-hf "

@@ -18,11 +18,13 @@ using namespace echelon;
 
 namespace {
 
-/// Why `plan` of the model on 64 GPUs of dgx-h100 is refused, or "".
-std::string refused(const char* model, const char* framework, ParallelPlan plan) {
+/// Why `plan` of the model on 64 GPUs of dgx-h100 is refused, or ""; its states are split over all
+/// data-parallel ranks, or over groups of so many.
+std::string refused(const char* model, const char* framework, ParallelPlan plan,
+                    int shard_group = 0) {
   const PlanRequest r = request_for(model, "dgx-h100", 64, framework);
   plan.dp = 64 / (plan.tp * plan.cp * plan.pp);
-  plan.shard_group = plan.dp * plan.cp;
+  plan.shard_group = shard_group > 0 ? shard_group : plan.dp * plan.cp;
   plan.layers_per_stage = split_layers(r.framework, r.model, plan.pp, plan.vpp).value();
   plan.recompute_layers.assign(plan.layers_per_stage.size(), 0);
   const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
@@ -158,6 +160,18 @@ TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
         std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's ZeRO-3 shards split tensors, over all data-parallel ranks alone") {
+  ParallelPlan plan = degrees(2, 1, 1, 1, 3);
+  plan.sequence_parallel = false;
+  CHECK(refused("qwen3-8b", "deepspeed", plan) == "");
+  CHECK(refused("qwen3-8b", "deepspeed", plan, 8).find("MiCS") != std::string::npos);
+  plan.tp = 1;
+  CHECK(refused("qwen3-8b", "deepspeed", plan, 8) == "");
+  plan.ep = 8;
+  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan).find("ZeRO-3 together with expert") !=
+        std::string::npos);
+}
+
 TEST_CASE("a framework is not planned for models whose layers it has not") {
   struct Case {
     const char* framework;
@@ -254,6 +268,10 @@ TEST_CASE("what a model asks of a framework besides its own layers is a remark")
   ParallelPlan ring = degrees(1, 1, 1, 1, 3);
   ring.cp = 2;
   CHECK(says(remarked("torchtitan", "nemotron-h-8b", degrees(1, 1, 1, 1, 3)), "for state spaces"));
+  CHECK(
+      says(remarked("deepspeed", "qwen3-8b", degrees(2, 1, 1, 1, 3)), "DeepSpeed 0.19.4 or newer"));
+  CHECK_FALSE(says(remarked("deepspeed", "qwen3-8b", degrees(2, 1, 1, 1, 2)), "0.19.4"));
+  CHECK_FALSE(says(remarked("deepspeed", "qwen3-8b", degrees(1, 1, 1, 1, 3)), "0.19.4"));
   CHECK(says(remarked("torchtitan", "qwen3-next-80b-a3b", degrees(2, 1, 8, 1, 3)),
              "for gated delta nets, shared experts with a gate"));
   CHECK(says(remarked("torchtitan", "gpt-oss-20b", ring), "context parallelism of windows"));
