@@ -83,6 +83,7 @@ class LayerPartitioner {
   void follow_policy() {
     model_.follow_policy();
     ends_ = {};
+    most_fit_.reset();
     forget_options();
   }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
@@ -94,7 +95,10 @@ class LayerPartitioner {
   /// question, which finds what positions find (partition_test).
   void try_below(std::int64_t partitions) { most_tried_ = partitions; }
   /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
-  void allow_any_mix() { any_mix_ = !one_kind_; }
+  void allow_any_mix() {
+    any_mix_ = !one_kind_;
+    most_fit_.reset();
+  }
   /// Of any partition that recomputes `uniform` layers on every stage.
   [[nodiscard]] LowerBound lower_bound(int uniform);
   /// The least simulated step.
@@ -134,7 +138,13 @@ class LayerPartitioner {
   [[nodiscard]] bool may_fit_first(LayerCounts held) const;
   [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
-  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform, int low,
+                             int high);
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform) {
+    return furthest(stage, begin, guess, uniform, begin, layers_ + 1);
+  }
+  [[nodiscard]] bool middle_alike() const;
+  [[nodiscard]] const std::vector<int>& most_that_fit(std::optional<int> uniform);
   [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
   [[nodiscard]] int most_in_time(int stage, const LowerBound& lower);
   [[nodiscard]] bool find_least_held(std::optional<int> uniform, const LowerBound& lower);
@@ -213,6 +223,13 @@ class LayerPartitioner {
   std::optional<int> uniform_;
   std::int64_t most_tried_ = 128;  ///< glm-4.5 on 1,024 takes longer with 1,024
   bool any_mix_ = false;
+  /// Per stage the most layers for its memory, with so many recomputed.
+  struct MostThatFit {
+    std::optional<int> uniform;
+    Bytes usable;
+    std::vector<int> layers;
+  };
+  std::optional<MostThatFit> most_fit_;  ///< of most_that_fit(); of the plan's policy
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
   ChunkPositions positions_;
