@@ -60,7 +60,7 @@ std::optional<Software> related_software(const MeasuredRun& row, const SoftwareE
   std::size_t most = 0;
   for (const Framework& framework : frameworks()) {
     for (const FrameworkDefaults& each : framework.defaults) {
-      if (!each.detail.empty()) continue;
+      if (!each.detail.empty() || !each.since.empty()) continue;
       const std::vector<std::string> family = words_of(each.family);
       if (year >= each.first_year && year <= each.last_year && holds(name, family) &&
           2 * family.size() + 1 > most) {
@@ -90,8 +90,14 @@ Software software_of(const MeasuredRun& row) {
       })) {
     return *release;
   }
-  if (const auto any = first_software(
-          [&](const FrameworkDefaults& each) { return named(each) && each.detail.empty(); })) {
+  if (const auto later = first_software([&](const FrameworkDefaults& each) {
+        return named(each) && !each.since.empty() && row.date >= each.since;
+      })) {
+    return *later;
+  }
+  if (const auto any = first_software([&](const FrameworkDefaults& each) {
+        return named(each) && each.detail.empty() && each.since.empty();
+      })) {
     return *any;
   }
   SoftwareEvidence evidence = row.of_software;

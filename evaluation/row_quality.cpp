@@ -43,14 +43,21 @@ constexpr RowQualityFlag kTwinRan{
 constexpr RowQualityFlag kUnevenWork{
     "uneven-work", kTime, false, false,
     "packed samples or natural routing: work per token that the shapes do not determine"};
+constexpr RowQualityFlag kUnevenExperts{
+    "uneven-experts", false, kMemory, false,
+    "natural routing: the rows of the fullest expert, which the shapes do not determine"};
 constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
                                   "the source calls the configuration not tuned"};
 constexpr RowQualityFlag kOtherLoss{
     "other-loss", kTime, false, false,
     "the loss of reinforcement learning, whose passes have no price"};
-constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOverfull,
-                               kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
-                               kUnevenWork,   kUntuned,      kOtherLoss,    kTwinRan};
+constexpr RowQualityFlag kOtherBuffers{
+    "other-buffers", false, kMemory, false,
+    "DeepEP in a fork of torchtitan, whose buffers the source does not give"};
+constexpr std::array kFlags = {kSanityOnly,   kNotForTime,    kStalled,      kOverfull,
+                               kNoMicrobatch, kMachineFault,  kOneIteration, kOddHeads,
+                               kUnevenWork,   kUnevenExperts, kUntuned,      kOtherLoss,
+                               kOtherBuffers, kTwinRan};
 
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;
@@ -127,6 +134,7 @@ std::string memory_key(const MeasuredRun& row) {
                                 row.dp, row.microbatch, row.zero, row.seq}) {
     key += cell ? fmt::format("|{}", *cell) : "|?";
   }
+  key += row.torch_compile ? fmt::format("|{}", *row.torch_compile) : "|?";
   return key;
 }
 
@@ -151,11 +159,14 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
           says(row.notes, "iteration 2 log line"),
       kOneIteration);
   add(has_odd_heads(row), kOddHeads);
-  add(states(row.notes, {"packed", "natural routing", "unbalanced routing", "imbalanced routing"}),
-      kUnevenWork);
+  const bool uneven_experts =
+      states(row.notes, {"natural routing", "unbalanced routing", "imbalanced routing"});
+  add(uneven_experts || states(row.notes, {"packed"}), kUnevenWork);
+  add(uneven_experts, kUnevenExperts);
   add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
       kUntuned);
   add(states(row.notes, {"loss of reinforcement learning"}), kOtherLoss);
+  add(row.framework == "torchtitan" && dispatcher_of(row) == Dispatcher::deepep, kOtherBuffers);
   add(twins.ran && twins.ended, kTwinRan);
   return flags;
 }

@@ -311,7 +311,7 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   plan.overlap_pp = states(row.overlap_detail, {"pp communication overlap", "pp comm overlap",
                                                 "p2p overlap", "overlap p2p"});
   set_kernels(row, framework);
-  set_loss_memory(row, defaults, framework, inferred);
+  set_loss_memory(row, defaults, plan.tp, framework, inferred);
   if (plan.ep > 1) {
     plan.dispatcher = dispatcher_of(row);
     plan.overlap_ep = overlaps_experts(row) && plan.recompute != Recompute::full;
@@ -387,6 +387,8 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (Skip skip = recompute_of(row, defaults, framework, plan, inferred))
     return SkippedRun{*std::move(skip)};
   set_sharding(row, defaults, framework, plan, inferred);
+  framework.accumulates_whole =
+      defaults.accumulates_whole && job.global_batch > std::int64_t{plan.microbatch} * plan.dp;
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);
   if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};

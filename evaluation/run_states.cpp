@@ -43,7 +43,8 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
     inferred.emplace_back("gradients kept and reduced in bf16");
   }
   if (says(row.precision_detail, "pure bf16")) {  // one copy of the weights, which Adam updates
-    recipe.weight = recipe.main_gradient = recipe.reduced_gradient = 2;
+    recipe.weight = recipe.main_gradient = 2;
+    recipe.reduced_gradient = reduced_bytes(row).value_or(2);
     recipe.gradient = recipe.master = 0;
     recipe.moments = 2 * 2;
   }
@@ -59,13 +60,22 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
   return recipe;
 }
 
-void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults,
+void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults, int tp,
                      Framework& framework, std::vector<std::string>& inferred) {
-  if (defaults.logits_bytes) {
-    framework.logits_bytes = *defaults.logits_bytes;
-    inferred.push_back(fmt::format("{} bytes per logit", *defaults.logits_bytes));
-  } else if (row.torch_compile.value_or(false) && framework.compiled_logits_bytes) {
+  const bool compiled = row.torch_compile.value_or(false);
+  const std::optional<double> own = compiled && defaults.compiled_logits_bytes
+                                        ? defaults.compiled_logits_bytes
+                                        : defaults.logits_bytes;
+  if (own) {
+    framework.logits_bytes = *own;
+    inferred.push_back(fmt::format("{} bytes per logit", *own));
+  } else if (compiled && framework.compiled_logits_bytes) {
     framework.logits_bytes = *framework.compiled_logits_bytes;
+  }
+  if (defaults.whole_logits && tp > 1) {
+    framework.logits_bytes *= tp;
+    framework.loss_traffic *= tp;
+    inferred.emplace_back("logits whole on every tensor-parallel rank");
   }
 }
 

@@ -29,8 +29,10 @@ namespace echelon {
                                           const Software& software, const ModelSpec& model,
                                           const GpuSpec& gpu, std::vector<std::string>& inferred);
 
-/// Sets the bytes per logit: those of the row's release, else fewer where it was compiled.
-void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults,
+/// Sets the bytes per logit of one of `tp` ranks, of which each holds 1/tp unless all are whole:
+/// those of the row's release, else fewer where it was compiled. Checked by:
+/// tests/evaluation/run_states_test.cpp.
+void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults, int tp,
                      Framework& framework, std::vector<std::string>& inferred);
 
 }  // namespace echelon

@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "cli/commands/command.hpp"
+#include "cli/flags/exported.hpp"
 #include "cli/flags/imported.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/plan_file.hpp"
-#include "costmodel/calibration/calibration_io.hpp"
 #include "interop/configs/export.hpp"
 #include "interop/configs/precisions.hpp"
 #include "planner/explain/plan_detail.hpp"
@@ -25,28 +25,6 @@ namespace echelon::cli {
 namespace {
 
 using P = ParallelPlan;
-
-RunConfig run_of(const PlanRequest& request, const ParallelPlan& plan) {
-  RunConfig run;
-  run.model = request.model;
-  run.model_name = request.model.name;
-  run.framework = request.framework.name;
-  run.sequence = request.job.sequence;
-  run.global_batch = request.job.global_batch;
-  run.precision = request.job.precision.name;
-  run.flash_attention = request.job.flash_attention;
-  run.layer_code = name_of(request.job.layer_code);
-  run.packed_documents = request.job.documents.has_value();
-  if (request.job.adapters) run.adapters = request.job.adapters->text();
-  if (request.job.quantized_weights) run.quantized = request.job.quantized_weights->text();
-  run.gpus = static_cast<int>(request.cluster.gpus());
-  run.gpus_per_node = request.cluster.gpus_per_node();
-  run.compute_capability = request.cluster.gpu().compute_capability;
-  // Source: the device plugins of Kubernetes, NVIDIA's and ROCm's.
-  if (gpu_family(request.cluster.gpu()).starts_with("cdna")) run.gpu_resource = "amd.com/gpu";
-  run.plan = plan;
-  return run;
-}
 
 /// Nodes of each NVLink domain that the plan's placement assumes; 0: domains do not matter, or the
 /// job does not spread evenly.

@@ -43,6 +43,11 @@ Result<GivenRun> given_by(const Settings& flags) {
     if (!samples) return samples.error();
     given.microbatch = *samples;
   }
+  if (const Setting* zero = flags.find("zero")) {
+    const Result<int> stage = parse_int(zero->value, zero->where, 0);
+    if (!stage) return stage.error();
+    given.zero = *stage;
+  }
   return given;
 }
 

@@ -114,6 +114,12 @@ Result<RunSettings> run_settings_of(const Settings& settings) {
   flags.count("lr-decay-steps", 1, s.lr_decay_steps);
   flags.number("weight-decay", 0, 1, s.weight_decay);
   flags.number("lora-alpha", 0, 1e6, s.lora_alpha);
+  if (const Setting* alpha = settings.find("lora-alpha"); alpha && s.lora_alpha == 0) {
+    flags.keep(input_error(alpha->where,
+                           in_quotes(alpha->value) + ", with which adapters have no effect and no "
+                                                     "gradients",
+                           "a number above 0, as the rank of --lora or twice that"));
+  }
   flags.number("max-grad-norm", 0, 1e9, s.max_grad_norm);
   flags.count("max-skipped-steps", 0, s.max_skipped_steps);
   flags.text("flight-recorder", s.flight_recorder);

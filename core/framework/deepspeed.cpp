@@ -133,6 +133,23 @@ constexpr std::array kDeepspeedRemarks = {
                  return "PipelineModule(partition_method='type:<layer class>')";
                },
                "DeepSpeed edaa7221, deepspeed/runtime/pipe/module.py:412"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (m.moe.experts == 0 || p.etp == 1) return {};
+                 return "deepspeed.moe.layer.MoE with enable_expert_tensor_parallelism, in the "
+                        "model's own code";
+               },
+               "DeepSpeed edaa7221, deepspeed/moe/layer.py"},
+    // AutoTP's groups are made of all ranks, and the engine compares their number with the grid's.
+    RemarkRule{
+        RemarkKind::needs,
+        [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+          if (p.pp == 1 || p.tp == 1) return {};
+          return "PipeModelDataParallelTopology, and layers that the model's own code splits: "
+                 "AutoTP does not split the layers of a PipelineModule";
+        },
+        "DeepSpeed edaa7221, deepspeed/runtime/engine.py, "
+        "_configure_tensor_parallel_states, deepspeed/runtime/pipe/engine.py, __init__"},
 };
 
 }  // namespace

@@ -56,6 +56,7 @@ struct FrameworkDefaults {
   std::string_view family = "";
   int first_year = 0, last_year = 0;
   std::string_view detail = "";  ///< only rows whose `framework_detail` or `locator` mentions this
+  std::string_view since = "";   ///< only rows of this month (column `date`) or later
   Evident evident = Evident::nothing;  ///< of a software nobody described
   bool same_code = true;               ///< the framework is that software; false: the nearest one
   std::string_view why = "";           ///< one line: why that framework
@@ -68,6 +69,9 @@ struct FrameworkDefaults {
   /// moments for models with latent attention (evaluation/run_states.hpp).
   bool tuned_recipes = false;
   std::optional<double> logits_bytes{};  ///< alive per logit in this release, if it has its own
+  std::optional<double> compiled_logits_bytes{};  ///< … of its compiled loss
+  bool whole_logits = false;       ///< its loss takes all logits on every tensor-parallel rank
+  bool accumulates_whole = false;  ///< Framework::accumulates_whole, where microbatches are several
   /// What `precision_detail` mentions when an fp32 accumulator lies next to 16-bit gradients.
   std::string_view fp32_accumulator = "";
   StageSplit split = StageSplit::balanced;

@@ -46,9 +46,9 @@ Framework own_runtime() {
   f.zero23_with_pipeline = true;
   f.replays_passes = true;       // runtime/cuda/queue/graph_cache.hpp
   f.awaits_first_gather = true;  // runtime/training/training_device.cpp, await_updated
-  f.cp_all_to_all = true;
-  f.slices_per_context_rank = 1;   // attention runs over whole sequences
-  f.packs_heads = true;            // runtime/model/chunk_layer.cpp, scatter_heads
+  f.cp_ring = f.cp_all_to_all = true;
+  f.slices_per_context_rank = 1;   // by all-to-all, attention runs over whole sequences
+  f.packs_heads = true;            // runtime/model/chunk_context.cpp
   f.latents_of_all_tokens = true;  // runtime/model/chunk_latent.cpp
   f.per_stage_recompute = true;
   f.zero_bubble = true;

@@ -59,6 +59,9 @@ struct Framework {
   /// … and then reduces gradients once, after a stage's last microbatch, from whole fp32 ones, and
   /// keeps a layer's gathered weights from its backward to its next forward.
   bool reduces_once_in_pipeline = false;
+  /// At ZeRO-2/3 without a pipeline, too, gradients are reduced once, after the last of several
+  /// microbatches (FSDP's no_sync); weights are gathered in each as ever.
+  bool accumulates_whole = false;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
@@ -71,7 +74,7 @@ struct Framework {
   /// without padding, and the buffers of routed rows hold as many as can come, ep·T·min(k, E/ep) of
   /// T tokens that visit k of E experts. Rows are dispatched once more for the weights' gradients.
   bool splits_experts_as_mlp = false;
-  /// Slices of a sequence per context-parallel rank; two balance the causal mask.
+  /// Slices of a sequence per context-parallel rank; two balance the causal mask (slices_of).
   /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
   int slices_per_context_rank = 2;
   bool interleaved = true;  ///< offers vpp > 1
@@ -86,6 +89,7 @@ struct Framework {
   bool context_of_recurrences = false;
   /// A kernel before the all-to-all, or behind it, moves the heads of a rank to one place;
   /// attention's output is saved in both forms, and its recomputation repeats the all-to-all.
+  /// Before a ring another one packs keys and values, and its recomputation repeats the ring.
   bool packs_heads = false;
   /// In latent attention every tensor-parallel rank makes the latents of all tokens, from the
   /// gathered hidden states; else of its own tokens, whose latents are gathered.
@@ -137,6 +141,11 @@ struct Framework {
   bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
   /// Token dispatchers that it offers, by Dispatcher.
   bool dispatchers[kDispatchers] = {true, false, false, false};
+  /// DeepEP's and HybridEP's buffers are made for all tokens of a rank's local batch, with stages
+  /// those of all microbatches of a step. Source: torchtitan v0.3.0,
+  /// torchtitan/models/common/token_dispatcher.py:1232, update_ep_token_dispatcher_config; b5bcd76c
+  /// makes them for one microbatch. Those of other frameworks have no price.
+  bool exchanges_local_batch = false;
   bool overlaps_experts =
       false;  ///< offers overlap of dispatch and combine with another microbatch
   bool overlaps_shared_experts = false;  ///< … with the shared experts
@@ -145,8 +154,9 @@ struct Framework {
   /// paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py); DeepSeek's own
   /// framework does it (arXiv 2412.19437, section 3.3.3).
   bool fp8_dispatch = false;
-  bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
-  bool dropout = true;       ///< applies the model's dropout; else it trains without
+  bool graphs_of_layers = false;  ///< offers CUDA graphs of layers
+  bool graphs_of_step = false;    ///< … and of a whole step
+  bool dropout = true;            ///< applies the model's dropout; else it trains without
   /// Adds a loss that balances the experts' loads; else the tokens' loss alone trains the router.
   bool balances_experts = true;
   /// Trains the model's modules for multi-token prediction; else it trains without them.
@@ -219,7 +229,8 @@ struct Framework {
   /// ZeRO-2/3 (FSDP) is another wrapper of the model than that of ZeRO-0 and 1, with checkpoints of
   /// its own format, and its authors call it experimental with tensor parallelism.
   bool fsdp_is_another_wrapper = false;
-  /// A pipeline takes models of classes of its own, not those that users have.
+  /// A pipeline takes models of classes of its own, not those that users have: a search has no
+  /// stages unless they are pinned.
   bool pipeline_needs_own_model = false;
   /// What trains low-rank adapters on frozen weights in it; "": it trains all parameters.
   std::string_view trains_adapters{};
@@ -253,9 +264,14 @@ struct Framework {
   [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
     return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
   }
-  /// Whether a plan's ZeRO-2/3 waits for the last microbatch (reduces_once_in_pipeline).
-  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+  /// Whether a plan's ZeRO-2/3 keeps gathered weights for the next microbatch
+  /// (reduces_once_in_pipeline).
+  [[nodiscard]] bool keeps_gathered(const ParallelPlan& plan) const {
     return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
+  }
+  /// Whether it reduces gradients only behind the last microbatch.
+  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+    return keeps_gathered(plan) || (accumulates_whole && plan.zero >= 2);
   }
   /// Whether fewer than all layers can be recomputed fully on so many pipeline stages.
   [[nodiscard]] bool recomputes_some_layers(int pp) const {
@@ -268,6 +284,14 @@ struct Framework {
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
+  [[nodiscard]] bool offers(CudaGraphs scope) const {
+    switch (scope) {
+      case CudaGraphs::none: return true;
+      case CudaGraphs::layers: return graphs_of_layers;
+      case CudaGraphs::full_iteration: return graphs_of_step;
+    }
+    return false;
+  }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     switch (comm) {
       case CpComm::ring: return cp_ring;
@@ -275,6 +299,11 @@ struct Framework {
       case CpComm::all_gather: return cp_all_gather;
     }
     return false;
+  }
+  /// A ring always has two slices. Source: TransformerEngine, context_parallel.py,
+  /// AttnFuncWithCPAndKVP2P.
+  [[nodiscard]] int slices_of(CpComm comm) const {
+    return comm == CpComm::ring ? 2 : slices_per_context_rank;
   }
   /// By any.
   [[nodiscard]] bool offers_cp() const { return cp_ring || cp_all_to_all || cp_all_gather; }

@@ -55,7 +55,7 @@ Framework hai_llm() {
   f.interleaved = f.microbatch_groups = false;
   f.dualpipe = true;  // section 3.2.1; deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipe.py
   f.rank_orders = f.any_layout = f.offload_optimizer = false;
-  f.cuda_graphs = false;
+  f.graphs_of_layers = f.graphs_of_step = false;
   f.prediction_modules = true;  // section 2.2
   f.unfused_scaled_rotation = false;
   f.overlaps_shared_experts = false;  // beside another microbatch, section 3.2.1

@@ -19,6 +19,15 @@ constexpr std::array kLlmFoundryDefaults = {
 
 constexpr std::array<std::string_view, 1> kLlmFoundryNames = {"fsdp1"};
 
+constexpr std::array kLlmFoundryRules = {
+    FrameworkRule{
+        RulePart::recomputation,
+        [](const ModelSpec&, const ParallelPlan& p) { return p.recompute == Recompute::selective; },
+        "recomputation of attention's scores alone: it recomputes whole modules",
+        "LLM Foundry 8c8dd48f, llmfoundry/models/mpt/modeling_mpt.py:1306, "
+        "activation_checkpointing_fn"},
+};
+
 }  // namespace
 
 Framework llm_foundry() {
@@ -44,6 +53,7 @@ Framework llm_foundry() {
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
   f.also_called = kLlmFoundryNames;              // FSDP1 alone, which has the same rules
   f.defaults = kLlmFoundryDefaults;
+  f.rules = kLlmFoundryRules;
   return f;
 }
 

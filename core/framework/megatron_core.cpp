@@ -628,7 +628,7 @@ Framework megatron_core() {
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.overlaps_experts = f.overlaps_shared_experts = true;  // --moe-shared-expert-overlap
-  f.cuda_graphs = true;
+  f.graphs_of_layers = f.graphs_of_step = true;
   // --mtp-num-layers, megatron/core/transformer/multi_token_prediction.py
   f.prediction_modules = true;
   f.trains_adapters = "Megatron-Bridge or NeMo";  // Megatron-LM's own scripts have none

@@ -16,13 +16,14 @@ constexpr std::array kTorchtitanDefaults = {
                       .why = "the same software",
                       .recompute = Recompute::selective,
                       .zero = 3},
-    // The loss is compiled since pull request 1033 of 2025-04: 16-bit logits and their gradient.
+    // A compiled model has a compiled loss since pull request 1033: 16-bit logits and their
+    // gradient.
     FrameworkDefaults{.software = "torchtitan",
-                      .detail = "_202506_",
+                      .since = "2025-04",
                       .why = "the same software",
                       .recompute = Recompute::selective,
                       .zero = 3,
-                      .logits_bytes = 4},
+                      .compiled_logits_bytes = 4},
     // ChunkedCELoss, pull request 2937 of 2026-04: an eighth of the logits at a time.
     FrameworkDefaults{.software = "torchtitan",
                       .detail = "quantization/nvfp4.md",
@@ -66,6 +67,17 @@ constexpr std::array kTorchtitanDefaults = {
                       .logits_bytes = 6},
     FrameworkDefaults{
         .software = "litgpt", .same_code = false, .why = "PyTorch FSDP2 around LitGPT", .zero = 3},
+    // KempnerForge 5666d0d1: bf16 logits, their log-softmax and the gradients of both
+    // (kempnerforge/training/loss.py, F.cross_entropy), which are not split (distributed/
+    // tensor_parallel.py, output_layouts=Replicate()); set_requires_gradient_sync
+    // (training/grad.py, maybe_no_sync).
+    FrameworkDefaults{.software = "kempnerforge",
+                      .same_code = false,
+                      .why = "PyTorch FSDP2 around its own models",
+                      .zero = 3,
+                      .logits_bytes = 8,
+                      .whole_logits = true,
+                      .accumulates_whole = true},
     FrameworkDefaults{
         .software = "",
         .evident = Evident::splits_data,
@@ -104,6 +116,21 @@ constexpr std::array kTorchtitanRules = {
                   "DeepEP and HybridEP with experts split by tensor parallelism (etp > 1)",
                   "torchtitan v0.2.2, torchtitan/models/deepseek_v3/infra/parallelize.py:107; "
                   "v0.3.0 has no etp"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.cuda_graphs != CudaGraphs::none && p.pp > 1;
+                  },
+                  "CUDA graphs with pipeline stages",
+                  "torchtitan v0.3.0, torchtitan/trainer.py:183, _validate_cuda_graphs"},
+    // HybridEP without waiting takes a capacity, over which tokens are dropped.
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) {
+          return p.cuda_graphs != CudaGraphs::none && m.moe.experts > 0 && p.ep > 1;
+        },
+        "CUDA graphs with experts spread over ranks, but by MinimalAsyncEP and by HybridEP "
+        "with a non_blocking_capacity_factor, which have no price",
+        "torchtitan v0.3.0, torchtitan/trainer.py:193, _validate_cuda_graphs"},
     // It splits its own models and those of transformers that are built as Llama is; FSDP2 alone
     // takes any module.
     FrameworkRule{RulePart::degrees, where_layers_split<has_state_spaces>,
@@ -126,6 +153,13 @@ constexpr std::array kTorchtitanRules = {
                   },
                   "ZeRO-0 (DDP) together with tensor, pipeline, context or expert parallelism",
                   "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:151"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.zero >= 2 && p.shard_group % p.cp != 0;
+                  },
+                  "a ZeRO group that is no multiple of cp: data_parallel_shard_degree x "
+                  "context_parallel_degree",
+                  "torchtitan v0.2.2, torchtitan/distributed/parallel_dims.py, dp_shard_cp"},
     // Products would be in fp32: FSDP casts weights, and autocast is off beside tp and pp.
     FrameworkRule{
         RulePart::sharding,
@@ -170,6 +204,7 @@ std::string newer_release(const ModelSpec& m, const ParallelPlan& p) {
   add(p.cp > 1 && has_windows(m), "context parallelism of windows");
   add(p.cp > 1 && m.latent(), "context parallelism of DeepSeek-V3");
   add(p.pp > 1 && (has_sinks(m) || m.qk_norm), "a pipeline of GPT-OSS or Qwen3");
+  add(p.cuda_graphs != CudaGraphs::none, "CUDA graphs");
   return what.empty() ? "" : "torchtitan v0.3.0 or newer, for " + what;
 }
 
@@ -196,7 +231,8 @@ constexpr std::array kTorchtitanRemarks = {
                "torchtitan v0.2.2, torchtitan/models/gpt_oss/model/args.py:89, "
                "torchtitan/models/deepseek_v3/model/args.py:104, "
                "torchtitan/models/llama4/model/args.py:79, torchtitan/models/moe/moe.py:445, "
-               "torchtitan/train.py:219; v0.3.0, torchtitan/models/qwen3_5"},
+               "torchtitan/train.py:219; v0.3.0, torchtitan/models/qwen3_5, "
+               "torchtitan/distributed/cudagraph.py"},
     RemarkRule{RemarkKind::needs,
                [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
                  if (!where_layers_split<is_another_block>(m, p)) return {};
@@ -274,7 +310,13 @@ Framework torchtitan() {
   // v0.3.0, torchtitan/models/common/config_utils.py:361, make_token_dispatcher_config
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
   f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
+  f.exchanges_local_batch = true;
   f.sequence_parallel_always = true;
+  // v0.3.0, torchtitan/distributed/cudagraph.py: the forward and the backward of a microbatch, on
+  // unless training.disable_cuda_graphs. They keep no memory besides the activations': torch's
+  // graph empties the cache of its first, eager run before it fills a pool of its own
+  // (torch 2.15, torch/cuda/graphs.py, graph.__enter__).
+  f.graphs_of_step = true;
   f.trains_adapters = "FSDP2 with PEFT or NeMo AutoModel, not torchtitan itself";
   f.adapts_each_module = true;
   f.wraps_transformers = true;

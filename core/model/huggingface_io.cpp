@@ -210,9 +210,19 @@ void note_quantization(JsonReader& reader, ModelReading& reading) {
     const Json& name = (*stored)["quant_method"];
     if (name.is_string()) method = " (" + printable(name.get<std::string>()) + ")";
   }
+  // Source: transformers 5.24, utils/quantization_config.py, BitsAndBytesConfig.
+  const auto says = [&](const char* key, const Json& value) {
+    return stored->is_object() && stored->contains(key) && (*stored)[key] == value;
+  };
+  std::string packed;
+  if (says("load_in_4bit", true) && says("bnb_4bit_quant_type", "nf4")) {
+    packed = std::string(", under adapters (--lora) --quantized-weights nf4") +
+             (says("bnb_4bit_use_double_quant", true) ? ":double-quant" : "");
+  }
   reading.remarks.push_back("quantization_config" + method +
                             " of the model's file is the format of stored weights; training has "
-                            "that of --precision");
+                            "that of --precision" +
+                            packed);
 }
 
 /// Classifiers and reward models have a head of a few outputs.

@@ -45,14 +45,13 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
 /// Of attention's kernels, next to their operands.
 Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int sequence,
                           const AttentionMode& mode) {
-  if (mode.parts <= Bytes{}) return {};
+  const bool ring = plan.cp > 1 && plan.cp_comm == CpComm::ring;  // which cuDNN does not compute
+  if (ring || mode.parts <= Bytes{}) return {};
   AttentionShape shape;
-  const bool by_heads = plan.cp_comm == CpComm::all_to_all;
-  const int heads_cp = by_heads ? plan.cp : 1;
-  shape.sequence = sequence / (by_heads ? 1 : plan.cp);
+  shape.sequence = sequence;
   shape.samples = plan.microbatch;
-  shape.heads = model.heads / plan.tp / heads_cp;
-  shape.kv_heads = std::max(1, model.kv_heads / plan.tp / heads_cp);
+  shape.heads = model.heads / plan.tp / plan.cp;
+  shape.kv_heads = std::max(1, model.kv_heads / plan.tp / plan.cp);
   shape.head_dim = model.head_dim;
   if (model.latent()) shape.v_head_dim = model.mla.v_head_dim;
   const std::optional<AttentionBackward> backward = plan_attention_backward(shape, mode);

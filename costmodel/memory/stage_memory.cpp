@@ -176,7 +176,7 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& trained) 
     case 2:  // two layers' gradients on their way to the reduction
       return Bytes{std::min(all, 2 * reduced) * recipe_.reduced_gradient};
     case 3: {
-      if (cost_model_.framework().reduces_once(plan_)) {  // a layer's gradients on their way
+      if (cost_model_.framework().keeps_gathered(plan_)) {  // a layer's gradients on their way
         const Parameters whole = parameters(stage);
         return gathered(whole.all(), whole.quantized) + Bytes{reduced * recipe_.reduced_gradient};
       }
@@ -306,10 +306,12 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   const bool reduces =
       plan_.dp * plan_.cp * copies_ > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(t, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
-  // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
-  // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.
+  // FSDP in a pipeline, or without synchronisation: whole gradients until the last microbatch,
+  // whose backward frees each for its shard. Source:
+  // torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad;
+  // _fsdp_param_group.py, post_backward; optim/optimizer.py, zero_grad (set_to_none=True).
   if (cost_model_.framework().reduces_once(plan_)) {
-    out.gradients += Bytes{t.all() * recipe_.reduced_gradient};
+    out.gradients = std::max(out.gradients, Bytes{t.all() * recipe_.reduced_gradient});
   }
   out.optimizer =
       Bytes{owned(t, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};

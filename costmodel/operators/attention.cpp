@@ -14,6 +14,24 @@ double causal_keys(const ModelSpec& model, const TrainingJob& job, TokenMixer mi
   return share * attended_keys(job, model.sliding_window) + (1 - share) * full;
 }
 
+/// A ring's passes over memory besides attention itself: keys and values are packed, twice in the
+/// backward; on average 3/4 of the queries see another rank's keys, and their output, in w bytes,
+/// is read and written again for each; in the end it is rounded. Backward so are the gradients of
+/// queries, which begin as zeros, and those of keys and values are added up and unpacked.
+/// Source: runtime/model/chunk_context.cpp.
+Operator ring_copies(const Shapes& s, LayerSharding sharding) {
+  const double block = s.e * s.T * (s.kv + s.v);
+  const double others = 2 * 0.75 * (sharding.cp - 1);
+  const double forward = 2 * block + others * s.w * s.T * s.o + (s.w + s.e) * s.T * s.o;
+  const double sums = 3 * (sharding.cp - 1) * block;
+  const double backward = 6 * block + sums + (others + 1) * s.e * s.T * s.q + block;
+  Operator op = elementwise("cp_ring_copies", forward, backward, 0);
+  op.forward_kernels = 2;
+  op.backward_kernels = 3 + sharding.cp;
+  op.attention_core = true;
+  return op;
+}
+
 /// Context parallelism before attention. Ring: the keys and values of all ranks pass by, next to
 /// the attention kernels; backward they pass again and their gradients come back. All-to-all:
 /// queries, keys and values change from a split of the sequence to a split of the heads. Source:
@@ -31,6 +49,8 @@ void push_context_entry(OperatorList& list, const Framework& framework, const Sh
   const double all_keys = s.e * s.T * sharding.cp * (s.kv + s.v);
   Operator ring = collective("cp_ring", all_gather, all_gather, all_keys, true, Axis::cp);
   ring.forward_overlaps = true;
+  ring.attention_core = framework.packs_heads;
+  if (framework.packs_heads) list.push(ring_copies(s, sharding));
   list.push(ring);
   list.push(collective("cp_ring_gradients", none, reduce_scatter, all_keys, true, Axis::cp));
 }

@@ -66,7 +66,8 @@ double latent_transients(const ModelSpec& model, const Shapes& s) {
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output,
-///               with norms of heads, or packed heads of context parallelism, beside these,
+///               with norms of heads, or packed heads of context parallelism, beside these, or
+///               what passes in a ring, and
 ///               as what latent attention projects; of
 ///               experts the former, the rows themselves, and the gradients of the router's logits
 ///               and of the rows' weights; of shared experts the dgrad in the same memory, and the
@@ -83,7 +84,10 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Trainin
         framework.replicates_adapters && job.adapters && job.adapters->targets.intersects(targets);
     return adapts ? s.e * s.T * job.adapters->rank : 0;
   };
-  const bool copies_heads = model.qk_norm || sharding.cp > 1;
+  const bool ring = sharding.cp > 1 && sharding.cp_comm == CpComm::ring;
+  const bool copies_heads = model.qk_norm || (sharding.cp > 1 && !ring);
+  // Two blocks of keys and values with gradients of others, and the gradients of one.
+  const double passing = ring ? 5 * s.e * s.T * (s.kv + s.v) : 0;
   const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
   const double branches = model.gated_mlp ? 2 : 1;
   for (Operator& op : list.edit()) {
@@ -97,7 +101,7 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Trainin
       op.kept = Bytes{};
     }
     if (op.kind == OperatorKind::attention)
-      op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0) +
+      op.transient = Bytes{heads + (copies_heads ? s.e * s.T * (s.q + s.kv + s.v) : 0) + passing +
                            latent_transients(model, s) +
                            narrow({AdapterTarget::linear_qkv, AdapterTarget::linear_proj})};
     if (op.name == "qk_norm") {

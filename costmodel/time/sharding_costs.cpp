@@ -60,6 +60,7 @@ struct Pending {
   Seconds overlaps_dgrad;  ///< backward: next to the input gradient (re-gathers, keys and values)
   Seconds overlaps_wgrad;  ///< backward: next to the weight gradient (reductions)
   RecomputeModules repeated_by{};
+  double repeated = 0;  ///< share of `forward` that selective recomputation repeats
 };
 
 void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums,
@@ -85,11 +86,13 @@ void add_collective(const Operator& op, const OperatorContext& c, PassSums& sums
     add_steps(pass, op.forward_collective);
     if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
   });
-  if (op.attention_core) exposed_on(op.axis, sums.selective) += op.repeated * forward;
+  if (op.attention_core && !op.forward_overlaps)
+    exposed_on(op.axis, sums.selective) += op.repeated * forward;
   pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
     pending.repeated_by = op.repeated_by;
+    if (op.attention_core) pending.repeated = op.repeated;
   }
   if (!op.backward_overlaps) {
     exposed_on(op.axis, sums.backward) += share * backward;
@@ -170,6 +173,7 @@ PassSums sum_over(const OperatorList& list, const OperatorContext& c) {
     const Seconds waited = uncovered(pending.forward, forward, c.calibration.tp_overlap);
     sums.each_forward(pending.repeated_by, false,
                       [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
+    exposed_on(pending.axis, sums.selective) += pending.repeated * waited;
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
         uncovered(pending.overlaps_wgrad, back.weight / op.passes, share);
@@ -420,10 +424,10 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan,
                                         const ShardingCosts* but_for_experts) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
-  // Experts in a graph of the whole step need TransformerEngine's op fuser: one kernel for the
-  // products of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
+  // In a graph of the whole step experts with products of their own need TransformerEngine's op
+  // fuser: one kernel for those of all of them. Source: Megatron-LM d98e8a64, docs/cuda_graph.md.
   std::optional<Framework> fused;
-  if (plan.cuda_graphs == CudaGraphs::full_iteration) {
+  if (plan.cuda_graphs == CudaGraphs::full_iteration && framework_.product_per_expert) {
     fused = framework_;
     fused->fused_experts = true;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "costmodel/collectives/exchange_buffers.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/rates.hpp"
 
@@ -95,7 +96,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
     communicators = (plan.gpus() > 1) + (plan.tp > 1) + (plan.cp > 1) + (plan.ep > 1) +
                     2 * (plan.pp > 1) + (shards && plan.zero > 0) + (shards && plan.zero == 3);
   }
-  nccl_ = communicators * c_.nccl_per_communicator + exchange_buffers(grid);
+  nccl_ = communicators * c_.nccl_per_communicator + peer_buffers(grid) + dispatcher_buffers(grid);
   if (plan.overlap_ep) {
     unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
   }
@@ -109,28 +110,44 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
 /// NCCL's buffers of our own runtime's groups that exchange parts (of experts' rows, or of heads of
 /// context-parallel ranks), R ranks of a group behind one NVSwitch:
 ///
-///   min(R − 1, 7) · nccl_per_peer
+///   min(R − 1, 7) · nccl_per_peer; of a ring of context-parallel ranks 1, the one before
 ///
 /// A receiver has LL, LL128 and Simple buffers for each of a peer's channels; among more peers NCCL
 /// gives each fewer channels. Elsewhere buffers are the host's (PCIe) or shared by all peers
-/// (networks). Other frameworks' exchanges have buffers too, those of DeepEP and HybridEP of other
-/// sizes; none are counted. Source: NCCL src/transport/p2p.cc (recvSize) and net.cc,
-/// src/graph/paths.cc (p2pnChannelsPerPeer is halved until all peers fit). Checked by:
-/// tests/costmodel/memory/exchange_memory_test.cpp.
-Bytes StageModel::exchange_buffers(const ProcessGrid& grid) const {
+/// (networks). Other frameworks' exchanges by NCCL have buffers too; none are counted. Source: NCCL
+/// src/transport/p2p.cc (recvSize) and net.cc, src/graph/paths.cc (p2pnChannelsPerPeer is halved
+/// until all peers fit). Checked by: tests/costmodel/memory/exchange_memory_test.cpp.
+Bytes StageModel::peer_buffers(const ProcessGrid& grid) const {
   if (cost_model_.framework().kernels != KernelLibrary::own ||
       cost_model_.cluster().node().interconnect != "nvswitch") {
     return {};
   }
   constexpr int kMostPeers = 7;
-  const auto buffers = [&](Axis axis) {
+  const auto buffers = [&](Axis axis, int most) {
     const int peers = cost_model_.links(grid.group(axis)).ranks_per_domain - 1;
-    return std::min(peers, kMostPeers) * c_.nccl_per_peer;
+    return std::min(peers, most) * c_.nccl_per_peer;
   };
   Bytes all;
-  if (plan_.ep > 1) all += buffers(Axis::ep);
-  if (plan_.cp > 1 && plan_.cp_comm == CpComm::all_to_all) all += buffers(Axis::cp);
+  if (plan_.ep > 1) all += buffers(Axis::ep, kMostPeers);
+  const bool ring = plan_.cp_comm == CpComm::ring;
+  if (plan_.cp > 1) all += buffers(Axis::cp, ring ? 1 : kMostPeers);
   return all;
+}
+
+/// Buffers of DeepEP and HybridEP, where the framework makes them for the tokens of a local batch
+/// (exchange_buffers.hpp). Checked by: tests/costmodel/memory/exchange_memory_test.cpp.
+Bytes StageModel::dispatcher_buffers(const ProcessGrid& grid) const {
+  if (plan_.ep == 1 || !cost_model_.framework().exchanges_local_batch) return {};
+  const GroupLinks links = cost_model_.links(grid.group(Axis::ep));
+  const ModelSpec& model = cost_model_.model();
+  const TrainingJob& job = cost_model_.job();
+  const std::int64_t batch = plan_.pp > 1 ? job.global_batch / plan_.dp : plan_.microbatch;
+  return exchange_buffers(plan_.dispatcher, {.tokens = batch * job.sequence / (plan_.tp * plan_.cp),
+                                             .hidden = model.hidden,
+                                             .experts = model.moe.experts,
+                                             .per_token = model.moe.experts_per_token,
+                                             .ranks = plan_.ep,
+                                             .domains = links.domains});
 }
 
 void StageModel::follow_policy() {
@@ -190,7 +207,8 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
-/// Where they are reduced once, weights stay gathered from a backward to the next forward.
+/// In a pipeline (Framework::keeps_gathered) weights stay gathered from a backward to the next
+/// forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || !splits_states()) return {};
   const auto both = [&](Bytes replicated, Bytes experts, auto collective) {
@@ -212,7 +230,9 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   if (plan_.zero == 3) {
     const Seconds gather =
         both(gathered(layer.parameters, layer.quantized), gathered(layer.experts, 0), all_gather);
-    if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    const bool gathered_before = cost_model_.framework().keeps_gathered(plan_);
+    if (!gathered_before)
+      traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }
   traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);

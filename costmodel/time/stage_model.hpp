@@ -106,7 +106,8 @@ class StageModel : public PipelineModel {
   struct CopyWaits {
     Seconds forward, backward;
   };
-  [[nodiscard]] Bytes exchange_buffers(const ProcessGrid& grid) const;
+  [[nodiscard]] Bytes peer_buffers(const ProcessGrid& grid) const;
+  [[nodiscard]] Bytes dispatcher_buffers(const ProcessGrid& grid) const;
   [[nodiscard]] CopyWaits copy_waits(Bytes copied, Seconds forward, Seconds backward) const;
   [[nodiscard]] Bytes copies_on_device(const Stage& stage) const;
   [[nodiscard]] LayerPasses layer_passes(const LayerCosts& layer, const LayerTraffic& traffic,

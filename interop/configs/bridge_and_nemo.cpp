@@ -15,6 +15,7 @@ using P = ParallelPlan;
 struct Sections {
   std::string_view tp{}, pp{}, vpp{}, cp{}, ep{}, etp{}, sequence_parallel{};
   std::string_view layout{}, first{}, last{}, embedding{}, loss{};
+  std::string_view group{};  ///< of microbatches
   std::string_view granularity, method, layers;
   std::string_view mbs, gbs, seq;
   std::string_view model_seq{};  ///< the same of the model; "": the framework copies it
@@ -41,6 +42,7 @@ Sections in_model_section(Sections others) {
   others.last = "model.num_layers_in_last_pipeline_stage";
   others.embedding = "model.account_for_embedding_in_pipeline_split";
   others.loss = "model.account_for_loss_in_pipeline_split";
+  others.group = "model.microbatch_group_size_per_vp_stage";
   return others;
 }
 
@@ -147,9 +149,9 @@ ConfigRow zero_row(const Sections& s) {
 
 /// Stages and recomputation of a recipe, of which the plan may have none.
 std::vector<Reset> resets_of(const Sections& s, std::string_view none) {
-  return {{s.vpp, none},         {s.layout, none},       {s.first, none},
-          {s.last, none},        {s.embedding, "false"}, {s.loss, "false"},
-          {s.granularity, none}, {s.method, none},       {s.layers, none}};
+  return {{s.vpp, none},    {s.layout, none},       {s.first, none},   {s.last, none},
+          {s.group, none},  {s.embedding, "false"}, {s.loss, "false"}, {s.granularity, none},
+          {s.method, none}, {s.layers, none}};
 }
 
 void add_resets(ConfigFormat& format, std::initializer_list<Reset> more) {
@@ -189,7 +191,8 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
           read_global_batch),
       computed(plan_part<&P::vpp>, {s.vpp, "", s.layout}, write_vpp, read_vpp),
       follows(plan_part<&P::schedule>, schedule_of_vpp),
-      follows(plan_part<&P::microbatch_group>, group_of_vpp),
+      computed(plan_part<&P::microbatch_group>, {s.group}, write_group_of_microbatches,
+               group_of_vpp),
       computed(plan_part<&P::layers_per_stage>, {s.layout, s.first, s.last, s.embedding, s.loss},
                write_stage_layers, read_stage_layers),
   };
@@ -401,6 +404,7 @@ ConfigFormat nemo_format() {
       .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
       .embedding = "trainer.strategy.account_for_embedding_in_pipeline_split",
       .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
+      .group = "trainer.strategy.microbatch_group_size_per_vp_stage",
       .granularity = "model.config.recompute_granularity",
       .method = "model.config.recompute_method",
       .layers = "model.config.recompute_num_layers",

@@ -11,14 +11,6 @@ namespace {
 
 using P = ParallelPlan;
 
-/// Source: TRL 040e32d, trl/trainer/model_config.py; PEFT 00073fe, src/peft/utils/constants.py.
-constexpr std::string_view kAdaptersAsked =
-    "adapters alone are trained: --lora and their rank (lora_r; TRL's default is 16), as "
-    "16:linear_qkv where they are those of PEFT's default, q_proj and v_proj";
-constexpr std::string_view kQuantizedAsked =
-    "frozen weights in 4 bits: --quantized-weights nf4, or nf4:double-quant with "
-    "use_bnb_nested_quant";
-
 /// train_batch_size = microbatch x accumulation x dp: any two of the three are enough.
 MaybeValue read_batch(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* all = reading.find(row.keys[0]);
@@ -43,9 +35,33 @@ void write_batch(const ConfigRow& row, const RunConfig& config, ConfigDocument& 
   write_accumulation(accumulation, config, out);
 }
 
-/// AutoTP is on from size 1 on. Source: DeepSpeed edaa7221, deepspeed/__init__.py:211.
+/// AutoTP is on from size 1 on, and makes its groups of all ranks, whatever their stages.
+/// Source: DeepSpeed edaa7221, deepspeed/__init__.py:211, runtime/engine.py,
+/// _configure_tensor_parallel_states.
 void write_autotp(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
-  if (config.plan.tp > 1) write_number(out, row.keys[0], config.plan.tp);
+  if (config.plan.tp > 1 && config.plan.pp == 1) write_number(out, row.keys[0], config.plan.tp);
+}
+
+/// Nothing reads the names "stages" and "partition" of the section "pipeline". Source: DeepSpeed
+/// edaa7221, runtime/config.py, get_pipeline_config, and runtime/pipe/engine.py.
+MaybeValue read_stages(const ConfigRow& row, const ConfigReading&) {
+  return std::optional(
+      assumed(std::string(row.absent), "a PipelineModule is in the user's code (--pp)"));
+}
+
+ConfigRow stages_row() {
+  ConfigRow row = elsewhere(plan_part<&P::pp>, "num_stages of PipelineModule, in the user's code");
+  row.absent = "1";
+  row.read = read_stages;
+  return row;
+}
+
+std::string why_not_written(const ConfigField& field, const RunConfig& config) {
+  if (field == plan_part<&P::etp>) {
+    return "deepspeed.moe.layer.MoE with enable_expert_tensor_parallelism, in the model's own code";
+  }
+  if (config.plan.tp == 1 || config.plan.pp == 1) return {};
+  return "AutoTP does not split the layers of a PipelineModule";
 }
 
 /// Sequence parallelism takes effect with the sizes of both groups. Source: DeepSpeed edaa7221,
@@ -123,6 +139,7 @@ MaybeValue read_overlap(const ConfigRow& row, const ConfigReading& reading) {
   if (const ConfigEntry* entry = reading.find(row.keys)) {
     return std::optional(ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
   }
+  if (!reading.knows(plan_part<&P::zero>)) return std::optional<ReadValue>{};
   return std::optional(derived(reading.config.plan.zero == 3 ? "true" : "false",
                                "overlap_comm: its default at this stage"));
 }
@@ -130,7 +147,10 @@ MaybeValue read_overlap(const ConfigRow& row, const ConfigReading& reading) {
 MaybeValue read_stage(const ConfigRow& row, const ConfigReading& reading) {
   constexpr int kHighest = 3;
   const ConfigEntry* entry = reading.find(row.keys);
-  if (entry == nullptr) return std::optional(assumed("0", "default of DeepSpeed"));
+  if (entry == nullptr) {
+    if (names_other_file(reading) != nullptr) return std::optional<ReadValue>{};
+    return std::optional(assumed("0", "default of DeepSpeed"));
+  }
   const Result<int> stage = number_of(reading, *entry);
   if (!stage) return stage.error();
   if (*stage > kHighest) {
@@ -213,9 +233,6 @@ ConfigFormat deepspeed_format() {
               fixed(&RunConfig::flash_attention, "true"),
               fixed(&RunConfig::packed_documents, "false"),
               layer_code_row(),
-              elsewhere(&RunConfig::adapters,
-                        "get_peft_model of PEFT, whose r and target_modules these are"),
-              elsewhere(&RunConfig::quantized, kQuantizedElsewhere),
               choice(&RunConfig::precision,
                      {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
                       {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
@@ -231,7 +248,7 @@ ConfigFormat deepspeed_format() {
                         "parallelism_config.parallelism_config_sp_size"},
                        write_ulysses, read_degree),
               fixed(plan_part<&P::cp_comm>, "a2a"),
-              fixed(plan_part<&P::pp>, "1"),
+              stages_row(),
               computed(plan_part<&P::ep>,
                        {"expert_parallel.autoep_size", "expert_parallel.enabled"}, write_auto_ep,
                        read_auto_ep),
@@ -279,14 +296,7 @@ ConfigFormat deepspeed_format() {
                        write_bucket, read_bucket),
           },
       .other_files = {"deepspeed", "deepspeed-config", "deepspeed_config.deepspeed_config_file"},
-      .asked = {{"use-peft", "lora", kAdaptersAsked},
-                {"use_peft", "lora", kAdaptersAsked},
-                {"lora-r", "lora", kAdaptersAsked},
-                {"lora_r", "lora", kAdaptersAsked},
-                {"lora-rank", "lora", kAdaptersAsked},
-                {"lora_rank", "lora", kAdaptersAsked},
-                {"load-in-4bit", "quantized-weights", kQuantizedAsked},
-                {"load_in_4bit", "quantized-weights", kQuantizedAsked}},
+      .asked = asked_of_adapters(),
       .unpriced = {{"zero_optimization.offload_param.device", "none"},
                    {"deepspeed_config.offload_param_device", "none"},
                    {"bf16.bf16_master_weights_and_grads"},
@@ -294,7 +304,11 @@ ConfigFormat deepspeed_format() {
                    {"zero_optimization.zero_hpz_partition_size", "1"},
                    {"zero_optimization.zero_quantized_weights"},
                    {"zero_optimization.zero_quantized_gradients"}},
+      .also_unpriced = add_unpriced_adapters,
+      .why_lost = why_not_written,
   };
+  for (const UnpricedSetting& each : unpriced_of_adapters()) format.unpriced.push_back(each);
+  add_rows(format, adapter_rows());
   add_rows(format, without_expert_rows());
   return format;
 }

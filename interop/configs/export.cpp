@@ -214,7 +214,8 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
     write_row(row, config, document);
     add_differences(row, config, out);
     mark_unnamed_model(row, config, format, document, out.notes);
-    if (!row.elsewhere.empty() && has_effect(row.field, config)) {
+    const bool usual = !row.absent.empty() && text_of(row.field, config) == row.absent;
+    if (!row.elsewhere.empty() && !usual && has_effect(row.field, config)) {
       out.notes.push_back(fmt::format("{} = {}: {}", label_of(row.field),
                                       text_of(row.field, config), row.elsewhere));
     }

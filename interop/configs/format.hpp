@@ -84,7 +84,7 @@ struct ConfigRow {
   void (*write)(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) = nullptr;
   MaybeValue (*read)(const ConfigRow& row, const ConfigReading& reading) = nullptr;
   /// Stated in the user's own code, not in the file: how. It cannot be read, and goes into the
-  /// notes of an export.
+  /// notes of an export, unless it is `absent`.
   std::string_view elsewhere{};
   std::string_view source{};  ///< file in the pinned version; "": the format's
 };

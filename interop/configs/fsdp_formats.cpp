@@ -13,9 +13,6 @@ using P = ParallelPlan;
 /// FSDP's fields that neither of the two states.
 std::vector<ConfigRow> without_model_parallelism() {
   return {
-      elsewhere(&RunConfig::adapters,
-                "get_peft_model of PEFT, whose r and target_modules these are"),
-      elsewhere(&RunConfig::quantized, kQuantizedElsewhere),
       fixed(plan_part<&P::pp>, "1"),
       fixed(plan_part<&P::vpp>, "1"),
       fixed(plan_part<&P::ep>, "1"),
@@ -25,7 +22,6 @@ std::vector<ConfigRow> without_model_parallelism() {
       follows(plan_part<&P::schedule>, schedule_of_vpp),
       follows(plan_part<&P::microbatch_group>, group_of_vpp),
       follows(plan_part<&P::layers_per_stage>, dealt_stages),
-      follows(plan_part<&P::recompute_layers>, recompute_all),
       follows(plan_part<&P::selective_layers>, no_layers),
       fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),
       fixed(plan_part<&P::offload_optimizer>, "0"),
@@ -104,6 +100,33 @@ MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
       ReadValue{std::to_string(**gpus), Origin::found, reading.place(*reading.find(row.keys[0]))});
 }
 
+/// The first so many blocks; without a number all. Source: LLM Foundry 8c8dd48f,
+/// llmfoundry/models/mpt/modeling_mpt.py:1306, activation_checkpointing_fn.
+void write_recomputed_blocks(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ParallelPlan& plan = config.plan;
+  if (plan.recompute != Recompute::full || plan.recompute_layers == plan.layers_per_stage) return;
+  write_number(out, row.keys[0], plan.recompute_layers.front());
+}
+
+MaybeValue read_recomputed_blocks(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> blocks = number_at(reading, row.keys[0]);
+  if (!blocks) return blocks.error();
+  if (!*blocks || reading.config.plan.recompute != Recompute::full) {
+    return recompute_all(row, reading);
+  }
+  return std::optional(ReadValue{std::to_string(**blocks), Origin::found,
+                                 reading.place(*reading.find(row.keys[0]))});
+}
+
+/// Both sizes make FULL_SHARD and SHARD_GRAD_OP hybrid. Source: Composer v0.32,
+/// composer/utils/parallelism.py, FSDPConfig, and composer/distributed/dist_strategy.py:338.
+void write_shard_degrees(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
+  const ParallelPlan& plan = config.plan;
+  if (plan.zero < 2 || plan.instances() <= 1) return;
+  write_number(out, row.keys[0], plan.instances());
+  write_number(out, row.keys[1], plan.shard_group);
+}
+
 ConfigRow with_reader(ConfigRow row, RowReader read) {
   row.read = read;
   return row;
@@ -175,12 +198,17 @@ ConfigFormat accelerate_format() {
                       {"full", {{"gradient_checkpointing", "true"}}},
                       {"none", {}}}),
           },
-      .unpriced = {{"fsdp_config.fsdp_offload_params"}},
+      .asked = asked_of_adapters(),
+      .unpriced = unpriced_of_adapters(),
+      .also_unpriced = add_unpriced_adapters,
   };
+  format.unpriced.push_back({"fsdp_config.fsdp_offload_params"});
   add_rows(format, {fixed(&RunConfig::flash_attention, "true"),
                     fixed(&RunConfig::packed_documents, "false"), layer_code_row()});
+  add_rows(format, adapter_rows());
   add_rows(format, without_model_parallelism());
   add_rows(format, without_expert_rows());
+  format.rows.push_back(follows(plan_part<&P::recompute_layers>, recompute_all));
   format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));
   format.rows.push_back(computed(plan_part<&P::shard_group>,
                                  {"parallelism_config.parallelism_config_dp_replicate_size",
@@ -234,6 +262,7 @@ ConfigFormat llm_foundry_format() {
                   {"scheduler.t_warmup", "length of the warm-up, for example 100ba"}},
       .unpriced = {{"fsdp_config.activation_cpu_offload"},
                    {"fsdp_config.mixed_precision", "default"},
+                   {"model.activation_checkpointing_target"},
                    {"model.fc_type", "torch"},
                    {"model.fc_type.name", "torch"},
                    {"model.attn_config.kv_dim"},
@@ -255,10 +284,19 @@ ConfigFormat llm_foundry_format() {
                                             {"true", {{"model.attn_config.attn_impl", "*"}}}}),
        choice(&RunConfig::packed_documents,
               {{"true", {{"model.attn_config.attn_uses_sequence_id", "true"}}}, {"false", {}}})});
+  add_rows(format, {elsewhere(&RunConfig::adapters,
+                              "get_peft_model of PEFT, whose r and target_modules these are"),
+                    elsewhere(&RunConfig::quantized, kQuantizedElsewhere)});
   add_rows(format, without_model_parallelism());
   add_rows(format, without_expert_rows());
   format.rows.push_back(fixed(plan_part<&P::sequence_parallel>, "false"));
-  format.rows.push_back(follows(plan_part<&P::shard_group>, whole_zero_group));
+  format.rows.push_back(computed(plan_part<&P::recompute_layers>,
+                                 {"model.activation_checkpointing_target.mptblock"},
+                                 write_recomputed_blocks, read_recomputed_blocks));
+  format.rows.push_back(computed(
+      plan_part<&P::shard_group>,
+      {"fsdp_config.data_parallel_replicate_degree", "fsdp_config.data_parallel_shard_degree"},
+      write_shard_degrees, read_replicas));
   return format;
 }
 

@@ -98,6 +98,7 @@ std::optional<std::string> given_text(const ConfigRow& row, const GivenRun& give
   if (field == plan_part<&P::microbatch> && given.microbatch) {
     return std::to_string(*given.microbatch);
   }
+  if (field == plan_part<&P::zero> && given.zero) return std::to_string(*given.zero);
   const auto& shapes = model_fields();
   if (given.model && std::ranges::find(shapes, field, &NamedConfigField::field) != shapes.end()) {
     return text_of(field, RunConfig{.model = *given.model});

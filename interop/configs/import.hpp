@@ -17,6 +17,7 @@ struct GivenRun {
   std::optional<int> sequence{};
   std::optional<std::int64_t> global_batch{};
   std::optional<int> microbatch{};  ///< from which the global batch may follow
+  std::optional<int> zero{};        ///< from which defaults may
   std::string format{};             ///< name; "": recognized by its keys
   /// Where the user's own code states a field that the format leaves to it; null: it is not known.
   const RunConfig* own_code = nullptr;

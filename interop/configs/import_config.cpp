@@ -270,16 +270,11 @@ void ask_for_unread_parts(ConfigReading& reading) {
 
 /// Without the other file, defaults would be taken for what it states.
 void ask_for_other_file(ConfigReading& reading) {
-  const ConfigRow* stage = row_of(reading.format, plan_part<&P::zero>);
-  if (stage == nullptr || reading.find(stage->keys) != nullptr) return;
-  for (const std::string_view key : reading.format.other_files) {
-    const ConfigEntry* entry = reading.find(key);
-    if (entry == nullptr || same_word(entry->value.first().text, "true")) continue;
-    reading.asks.push_back(fmt::format(
-        "--zero: {} names {}, which states the ZeRO stage: plan import takes both files",
-        reading.place(*entry), printable(entry->value.first().text)));
-    return;
-  }
+  const ConfigEntry* entry = names_other_file(reading);
+  if (entry == nullptr || reading.knows(plan_part<&P::zero>)) return;
+  reading.asks.push_back(
+      fmt::format("--zero: {} names {}, which states the ZeRO stage: plan import takes both files",
+                  reading.place(*entry), printable(entry->value.first().text)));
 }
 
 void ask_for_flags(ConfigReading& reading) {
@@ -288,7 +283,10 @@ void ask_for_flags(ConfigReading& reading) {
     const ConfigEntry* entry = reading.find(each.key);
     if (entry == nullptr || !decided.insert(each.flag).second) continue;
     const std::string text = lower_case(entry->value.joined());
-    if (text == "false" || text == "no" || text == "0") continue;
+    const bool read = std::ranges::any_of(reading.findings, [&](const ConfigFinding& finding) {
+      return flag_of(finding.field) == each.flag;
+    });
+    if (read || text == "false" || text == "no" || text == "0") continue;
     reading.asks.push_back(fmt::format("--{}: {} = {}: {}", each.flag, reading.place(*entry),
                                        printable(text), each.what));
   }

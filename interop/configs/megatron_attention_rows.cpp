@@ -183,6 +183,15 @@ MaybeValue read_sparse(const ConfigRow& row, const ConfigReading& reading) {
   return std::optional(ReadValue{entry->value.first().text, Origin::found, reading.place(*entry)});
 }
 
+/// Other models have no indexer, whose default would be read.
+ConfigRow of_indexer(ConfigRow row) {
+  row.read = [](const ConfigRow& self, const ConfigReading& reading) -> MaybeValue {
+    if (!reading.config.model.sparse()) return std::optional<ReadValue>{};
+    return read_choice(self, reading);
+  };
+  return row;
+}
+
 template <auto member>
 ConfigRow indexer_row(std::string_view key) {
   return computed(
@@ -233,9 +242,10 @@ std::vector<ConfigRow> megatron_attention_rows() {
       indexer_row<&I::index_head_dim>("dsa-indexer-head-dim"),
       choice(&I::rope_interleaved,
              {{"true", {{"dsa-indexer-rope-interleaved", "true"}}}, {"false", {}}}),
-      choice(&I::hadamard, {{"false", {{"no-dsa-indexer-rotate-activation", "true"}}},
-                            {"false", {{"disable-dsa-indexer-rotate-activation", "true"}}},
-                            {"true", {}}}),
+      of_indexer(
+          choice(&I::hadamard, {{"false", {{"no-dsa-indexer-rotate-activation", "true"}}},
+                                {"false", {{"disable-dsa-indexer-rotate-activation", "true"}}},
+                                {"true", {}}})),
       computed(&D::layers, {kVariant, "linear-attention-freq"}, write_delta_layers,
                read_delta_layers),
       delta_row<&D::key_heads, 16>("linear-num-key-heads"),

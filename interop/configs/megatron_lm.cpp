@@ -137,14 +137,9 @@ std::vector<ConfigRow> plan_rows() {
                 "pipeline-model-parallel-layout"},
                write_megatron_vpp, read_megatron_vpp),
       follows(plan_part<&P::schedule>, schedule_of_vpp),
-      computed(
-          plan_part<&P::microbatch_group>, {"microbatch-group-size-per-virtual-pipeline-stage"},
-          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-            if (c.plan.vpp > 1 && c.plan.microbatch_group > c.plan.pp) {
-              write_number(out, row.keys[0], c.plan.microbatch_group);
-            }
-          },
-          group_of_vpp),
+      computed(plan_part<&P::microbatch_group>,
+               {"microbatch-group-size-per-virtual-pipeline-stage"}, write_group_of_microbatches,
+               group_of_vpp),
       computed(plan_part<&P::layers_per_stage>,
                {"pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
                 "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",

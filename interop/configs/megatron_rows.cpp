@@ -201,6 +201,14 @@ MaybeValue read_stage_layers(const ConfigRow& row, const ConfigReading& reading)
       derived(numbers_text(balanced_layers(config.model.layers, pp)), "layers / pp"));
 }
 
+void write_group_of_microbatches(const ConfigRow& row, const RunConfig& config,
+                                 ConfigDocument& out) {
+  const P& plan = config.plan;
+  if (plan.vpp > 1 && plan.microbatch_group > plan.pp) {
+    write_number(out, row.keys[0], plan.microbatch_group);
+  }
+}
+
 void write_recompute_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
   const P& plan = config.plan;
   if (plan.recompute != Recompute::full || plan.recompute_layers.empty()) return;

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/base/text.hpp"
-#include "interop/configs/document.hpp"
+#include "interop/configs/format.hpp"
 #include "interop/configs/shell_words.hpp"
 
 namespace echelon {
@@ -224,7 +224,7 @@ Result<ConfigDocument> read_python(std::string_view text, std::string_view where
 }
 
 std::string write_python(const ConfigDocument& document) {
-  std::string imports, body, function, models;
+  std::string imports, body, function, models(kFillIn);
   for (const ConfigEntry& entry : document.entries) {
     const std::string text = python_literal(entry.value);
     if (entry.key == kImport) {

@@ -69,6 +69,14 @@ ConfigRow layer_code_row() {
   return row;
 }
 
+const ConfigEntry* names_other_file(const ConfigReading& reading) {
+  for (const std::string_view key : reading.format.other_files) {
+    const ConfigEntry* entry = reading.find(key);
+    if (entry != nullptr && !same_word(entry->value.first().text, "true")) return entry;
+  }
+  return nullptr;
+}
+
 void add_rows(ConfigFormat& format, std::vector<ConfigRow> rows) {
   for (ConfigRow& row : rows) format.rows.push_back(std::move(row));
 }

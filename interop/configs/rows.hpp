@@ -28,12 +28,22 @@ void write_number(ConfigDocument& out, std::string_view key, std::int64_t number
 /// The settings of the written case.
 void write_choice(const ConfigRow& row, const RunConfig& config, ConfigDocument& out);
 
+/// The setting that names another file of the format; null: none does.
+[[nodiscard]] const ConfigEntry* names_other_file(const ConfigReading& reading);
+
 /// Where a script with transformers says how its frozen weights are kept.
 inline constexpr std::string_view kQuantizedElsewhere =
     "BitsAndBytesConfig of transformers: load_in_4bit, bnb_4bit_quant_type nf4, where FSDP or "
     "ZeRO-3 shards them bnb_4bit_quant_storage bfloat16; double-quant is "
     "bnb_4bit_use_double_quant, fp32-rest prepare_model_for_kbit_training of PEFT, fp32-norms "
     "peft_module_casting_to_bf16 of TRL";
+
+/// Adapters and weights in 4 bits, as trainers of transformers' models state them; what they leave
+/// open, and what has no price.
+[[nodiscard]] std::vector<ConfigRow> adapter_rows();
+[[nodiscard]] std::vector<AskedSetting> asked_of_adapters();
+[[nodiscard]] std::vector<UnpricedSetting> unpriced_of_adapters();
+void add_unpriced_adapters(const ConfigReading& reading, std::vector<std::string>& out);
 
 /// Layers of a trainer of transformers: its own modules, unless its arguments or accelerate's file
 /// ask for Liger's kernels or for torch.compile.
@@ -98,6 +108,8 @@ void write_stage_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue stages_of_chunks(const ConfigReading& reading, const std::string& place,
                                           const std::vector<int>& chunks);
 /// The same of Megatron-LM itself, where the pattern of a hybrid model states the chunks.
+/// A group of more microbatches than pp, which is the default.
+void write_group_of_microbatches(const ConfigRow&, const RunConfig&, ConfigDocument&);
 void write_megatron_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_megatron_vpp(const ConfigRow&, const ConfigReading&);
 void write_megatron_stages(const ConfigRow&, const RunConfig&, ConfigDocument&);

@@ -85,7 +85,11 @@ std::string why_release_loses(const ConfigField& field, const RunConfig& config)
       field == plan_part<&P::microbatch_group> || field == plan_part<&P::microbatch> ||
       field == plan_part<&P::overlap_pp> || field == plan_part<&P::etp> ||
       field == plan_part<&P::sequence_parallel> || field == ConfigField{&RunConfig::global_batch};
-  if (what.empty() || !follows_from_it) return {};
+  if (field == plan_part<&P::cuda_graphs>) {
+    what = "CUDA graphs";
+  } else if (what.empty() || !follows_from_it) {
+    return {};
+  }
   return fmt::format(
       "{}, which releases with TOML files do not have; later ones (format "
       "torchtitan) do",

@@ -77,9 +77,11 @@ MaybeValue etp_of_ep(const ConfigRow&, const ConfigReading& reading) {
 /// CUDA graphs are on unless they are switched off, and then pipelines are refused, and experts on
 /// several ranks but for two dispatchers. Source: torchtitan v0.3.0, torchtitan/trainer.py:179,
 /// _validate_cuda_graphs.
-ConfigRow without_cuda_graphs() {
+ConfigRow cuda_graphs_row() {
   return choice(plan_part<&P::cuda_graphs>,
-                {{"none", {{"training.disable_cuda_graphs", "true", false, true}}}, {"none", {}}});
+                {{"none", {{"training.disable_cuda_graphs", "true"}}},
+                 {"full_iteration", {{"training.disable_cuda_graphs", "false"}}},
+                 {"full_iteration", {}}});
 }
 
 /// Source: torchtitan b5bcd76c, torchtitan/models/common/decoder.py:342, get_attention_masks.
@@ -193,7 +195,6 @@ ConfigFormat recipe_format(const RecipeVersion& recipe, std::vector<ConfigRow> b
                    {"training.dtype", "float32"},
                    {"model_converters"},
                    {"unknown_function"},
-                   {"training.disable_cuda_graphs", "", "runs without CUDA graphs"},
                    {"compile.enable", "", "compiled models"}},
       .resets = {{"compile.enable_async_tensor_parallel", "false"}},
       .unread_parts = {{"model_spec", "models of its own"}},
@@ -224,7 +225,7 @@ ConfigFormat recipe_format(const RecipeVersion& recipe, std::vector<ConfigRow> b
     return row.field == ConfigField{plan_part<&P::cuda_graphs>};
   });
   add_rows(format, std::move(experts));
-  format.rows.push_back(without_cuda_graphs());
+  format.rows.push_back(cuda_graphs_row());
   return format;
 }
 

@@ -118,15 +118,23 @@ struct BatchKeys {
 
 void add_registry_settings(ConfigDocument& document, const BatchKeys& keys) {
   const auto import = std::ranges::find(document.entries, kImportedFunction, &ConfigEntry::key);
-  if (import == document.entries.end() || import->value.text == kFillIn) return;
+  if (import == document.entries.end()) return;
   const std::string path = import->value.text;
   const RegistryFunction* function = function_named(name_in(path));
   std::vector<ConfigEntry> added;
+  for (const ConfigEntry& entry : document.entries) {
+    if (entry.key != kModelSpec) continue;
+    if (const std::string dispatcher = dispatcher_in(entry); !dispatcher.empty()) {
+      added.push_back({std::string(kDispatcher), scalar(dispatcher), entry.line, entry.file});
+    }
+  }
   const auto add = [&](std::string_view key, std::string text, std::string_view spelled = "") {
     if (document.find(key) != nullptr) return;
     added.push_back({std::string(key), scalar(std::move(text)), 0, path, std::string(spelled)});
   };
-  if (function == nullptr || function->local_batch == 0) {
+  if (path == kFillIn) {
+    // Its settings are those of a function that is not known yet.
+  } else if (function == nullptr || function->local_batch == 0) {
     if (document.find(kUnknownFunction) != nullptr) return;
     added.push_back({std::string(kUnknownFunction),
                      scalar(std::string(name_in(path)) +
@@ -135,9 +143,6 @@ void add_registry_settings(ConfigDocument& document, const BatchKeys& keys) {
   } else {
     for (ConfigEntry& entry : document.entries) {
       if (entry.key != kModelSpec) continue;
-      if (const std::string dispatcher = dispatcher_in(entry); !dispatcher.empty()) {
-        added.push_back({std::string(kDispatcher), scalar(dispatcher), entry.line, entry.file});
-      }
       const RegistryFunction* model = model_of(entry, path);
       if (model == nullptr) continue;
       entry.key = kFlavor;
@@ -169,11 +174,18 @@ void write_registry_model(const RunConfig& config, ConfigDocument& document) {
   if (import == nullptr) return;
   const std::string path = import->value.text;
   const RegistryFunction* model = function_named(name_in(path));
-  if (model == nullptr) return;
-  // GPT-OSS runs varlen attention, which is refused with context parallelism. Source: torchtitan
-  // v0.3.0, torchtitan/models/gpt_oss/__init__.py:73 and
-  // torchtitan/distributed/context_parallel/api.py:107; b5bcd76c, models/common/decoder.py:176.
-  if (config.plan.cp > 1 && model->name.starts_with("gpt_oss")) {
+  if (model == nullptr) {
+    if (arguments.empty()) return;
+    document.set(kModelSpec, scalar(fmt::format("model_registry(\"{}\"{})", kFillIn, arguments)));
+    return;
+  }
+  // GPT-OSS runs varlen attention, which is refused with context parallelism, and whose lists of
+  // documents change their shapes, which CUDA graphs refuse. Source: torchtitan v0.3.0,
+  // torchtitan/models/gpt_oss/__init__.py:73, torchtitan/distributed/context_parallel/api.py:107
+  // and torchtitan/distributed/cudagraph.py, _validate_inputs; b5bcd76c,
+  // models/common/decoder.py:176.
+  const bool masked = config.plan.cp > 1 || config.plan.cuda_graphs != CudaGraphs::none;
+  if (masked && model->name.starts_with("gpt_oss")) {
     arguments += ", attn_backend=\"flex\"";
   }
   if (arguments.empty() && model->written_into.empty()) return;

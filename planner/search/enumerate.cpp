@@ -43,6 +43,7 @@ class DegreeEnumerator {
   [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
   void add_variants(SearchPoint point);
   [[nodiscard]] bool offers(const SearchPoint& point) const;
+  [[nodiscard]] bool takes_graphs(const SearchPoint& point) const;
   [[nodiscard]] Dispatcher dispatcher_of(const SearchPoint& point);
   [[nodiscard]] Dispatcher fastest_dispatcher(const LayerSharding& sharding,
                                               CudaGraphs graphs) const;
@@ -87,6 +88,12 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
   }
   const std::optional<int> dp = data_parallel(tp, cp, pp);
   if (!dp) return;
+  if (pp > 1 && request_.framework.pipeline_needs_own_model && !pinned.has<&ParallelPlan::pp>()) {
+    return rejected.add({RejectionReason::framework_lacks_feature,
+                         fmt::format("{} has no pipeline stages of a model that is not written for "
+                                     "them; --pp plans those of one that is",
+                                     request_.framework.name)});
+  }
   SearchPoint point;
   point.pp = pp;
   point.dp = *dp;
@@ -124,12 +131,18 @@ void DegreeEnumerator::add_variants(SearchPoint point) {
       dispatchers = overlapped_dispatchers(point);
     } else {
       dispatchers = {dispatcher_of(point)};
+      const bool buffers = request_.framework.exchanges_local_batch &&
+                           !request_.constraints.has<&ParallelPlan::dispatcher>();
+      if (buffers && dispatchers.front() != Dispatcher::alltoall) {
+        dispatchers.push_back(Dispatcher::alltoall);  // which needs less memory
+      }
     }
     for (const Dispatcher dispatcher : dispatchers) {
       point.sharding.dispatcher = dispatcher;
       std::optional<Seconds> without;
       for (const CudaGraphs each : graphs) {
         point.cuda_graphs = each;
+        if (each != graphs.front() && !takes_graphs(point)) continue;
         const std::optional<Seconds> work = add_node(point, without);
         if (!work && !overlap) return;
         if (!without) without = work;
@@ -148,6 +161,12 @@ bool DegreeEnumerator::offers(const SearchPoint& point) const {
                      request_.cluster) &&
          broken_rule(request_.framework, RulePart::degrees, request_.model, request_.job.precision,
                      plan) == nullptr;
+}
+
+/// Whether no rule of the framework is against the point's graphs, which nobody asked for.
+bool DegreeEnumerator::takes_graphs(const SearchPoint& point) const {
+  return broken_rule(request_.framework, RulePart::degrees, request_.model, request_.job.precision,
+                     degrees_of(request_, point)) == nullptr;
 }
 
 Dispatcher DegreeEnumerator::dispatcher_of(const SearchPoint& point) {

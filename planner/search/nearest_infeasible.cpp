@@ -129,6 +129,8 @@ std::optional<Fix> more_gpus(const PlanRequest& request, const SearchPoint& t) {
     const Result<ClusterTopology> larger = request.cluster.resized(std::int64_t{now} * factor);
     if (!larger) break;
     for (const Axis axis : {Axis::dp, Axis::pp}) {
+      const bool not_offered = t.pp == 1 && request.framework.pipeline_needs_own_model;
+      if (axis == Axis::pp && not_offered) continue;
       SearchPoint grown = t;
       int& degree = axis == Axis::pp ? grown.pp : grown.dp;
       degree *= factor;

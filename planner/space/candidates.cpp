@@ -197,9 +197,13 @@ std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   if (request.constraints.has<&ParallelPlan::cp>()) return {request.constraints.values().cp};
   std::vector<int> values{1};
   if (!request.framework.offers_cp()) return values;
+  const auto divides = [&](int cp) {
+    return std::ranges::any_of(cp_comm_values(request, cp), [&](CpComm comm) {
+      return request.job.sequence % (std::int64_t{request.framework.slices_of(comm)} * cp) == 0;
+    });
+  };
   for (const int cp : narrowed(divisors(ranks), ranks)) {
-    const std::int64_t slices = std::int64_t{request.framework.slices_per_context_rank} * cp;
-    if (cp > 1 && request.job.sequence % slices == 0) values.push_back(cp);
+    if (cp > 1 && divides(cp)) values.push_back(cp);
   }
   return values;
 }
@@ -263,9 +267,11 @@ std::vector<CudaGraphs> graph_values(const PlanRequest& request) {
   if (request.constraints.has<&ParallelPlan::cuda_graphs>()) {
     return {request.constraints.values().cuda_graphs};
   }
-  if (!request.framework.cuda_graphs) return {CudaGraphs::none};
-  const bool experts = request.model.moe.experts > 0;
-  return {CudaGraphs::none, experts ? CudaGraphs::layers : CudaGraphs::full_iteration};
+  const bool of_layers =
+      request.model.moe.experts > 0 && request.framework.offers(CudaGraphs::layers);
+  const CudaGraphs gaining = of_layers ? CudaGraphs::layers : CudaGraphs::full_iteration;
+  if (!offers_graphs(request.framework, request.job, gaining)) return {CudaGraphs::none};
+  return {CudaGraphs::none, gaining};
 }
 
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {

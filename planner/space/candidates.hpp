@@ -69,7 +69,8 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
 [[nodiscard]] std::vector<bool> overlap_ep_values(const PlanRequest& request,
                                                   const LayerSharding& sharding);
 /// None, and what gains most of what the framework can: of a whole step, which costs no memory and
-/// forbids no recomputation; with experts, whose shapes are not static, of layers.
+/// forbids no recomputation; with experts, whose shapes are not static, of layers where it has
+/// them.
 [[nodiscard]] std::vector<CudaGraphs> graph_values(const PlanRequest& request);
 [[nodiscard]] std::vector<int> microbatch_values(const PlanRequest& request, int dp);
 /// Chunks per rank with the schedule they run under.

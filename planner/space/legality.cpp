@@ -324,7 +324,7 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
     return lacks_of(framework,
                     fmt::format("context parallelism (cp {}) without flash attention", p.cp));
   }
-  const int slices = framework.slices_per_context_rank;
+  const int slices = framework.slices_of(p.cp_comm);
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     const std::string parts = slices > 1 ? fmt::format("{} x ", slices) : "";
     return Rejection{sequence_not_divisible, fmt::format("{}cp {} does not divide the sequence {}",
@@ -499,7 +499,12 @@ Found check_axes(const TrainingJob& job, const Framework& framework, const Paral
   if (p.overlap_shared && !framework.overlaps_shared_experts) {
     return lacks("overlap of shared experts with their exchange");
   }
-  if (p.cuda_graphs != CudaGraphs::none && !framework.cuda_graphs) return lacks("CUDA graphs");
+  if (!offers_graphs(framework, job, p.cuda_graphs)) {
+    const bool theirs = framework.offers(p.cuda_graphs);
+    return lacks(fmt::format(
+        "CUDA graphs of {}{}", p.cuda_graphs == CudaGraphs::layers ? "layers" : "a whole step",
+        theirs ? " of a model of transformers or PEFT (--layer-code, --lora)" : ""));
+  }
   if (p.sequence_parallel && !framework.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
@@ -890,6 +895,12 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
   return Rejection{
       RejectionReason::rank_order,
       fmt::format("{}: cp {} {}", order(), p.cp, experts ? "is not priced" : "is not 1")};
+}
+
+bool offers_graphs(const Framework& framework, const TrainingJob& job, CudaGraphs scope) {
+  const bool theirs =
+      framework.wraps_transformers && (job.adapters || job.layer_code != LayerCode::fused);
+  return framework.offers(scope) && (scope == CudaGraphs::none || !theirs);
 }
 
 bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,

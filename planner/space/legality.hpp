@@ -92,6 +92,11 @@ struct Rejection {
 /// set to False.
 [[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
 
+/// Whether the framework replays the job's model as such CUDA graphs: where it wraps those of
+/// transformers and PEFT, loops without graphs train them (transformers' Trainer, accelerate).
+[[nodiscard]] bool offers_graphs(const Framework& framework, const TrainingJob& job,
+                                 CudaGraphs scope);
+
 /// Whether the framework has the dispatcher, and the cluster's GPUs run it: DeepEP's and HybridEP's
 /// kernels are written for Hopper and later, with NVLink between all GPUs of a node.
 /// Source: DeepEP dd758ca, README.md (requirements); HybridEP 94a9f8f, docs/README_Hybrid-EP.md.

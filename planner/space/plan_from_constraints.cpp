@@ -168,7 +168,7 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
     case ffn_not_divisible:
       return degrees("--tp " + nearest_tp(request, request.model.ffn_hidden, plan.tp));
     case sequence_not_divisible: {
-      const int slices = plan.cp > 1 ? request.framework.slices_per_context_rank : 1;
+      const int slices = plan.cp > 1 ? request.framework.slices_of(plan.cp_comm) : 1;
       const int unit = plan.cp * std::lcm(slices, plan.sequence_parallel ? plan.tp : 1);
       const int below = request.job.sequence / unit * unit;
       return degrees(below > 0 ? fmt::format("--seq {} or {}", below, below + unit)

@@ -97,7 +97,6 @@ UnusualFeatures features_of_degrees(const PlanRequest& request, const ParallelPl
   if (plan.rank_order == RankOrder::pp_inside_dp && plan.pp > 1 && plan.dp > 1) {
     out.add(pipeline_inside_data);
   }
-  if (request.framework.pipeline_needs_own_model && plan.pp > 1) out.add(own_model);
   if (plan.overlap_ep) out.add(overlapped_experts);
   if (plan.cuda_graphs != CudaGraphs::none) out.add(graphs);
   return out;

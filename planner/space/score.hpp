@@ -47,9 +47,8 @@ enum class UnusualFeature : std::uint8_t {
   partial_recomputation,  ///< some layers recomputed, others not
   overlapped_experts,     ///< dispatch and combine beside another microbatch
   graphs,                 ///< kernels replayed as CUDA graphs
-  own_model,              ///< a pipeline of a model that must be written for it
 };
-inline constexpr std::size_t kUnusualFeatures = 14;
+inline constexpr std::size_t kUnusualFeatures = 13;
 
 struct FeaturePrice {
   UnusualFeature feature{};
@@ -75,7 +74,6 @@ inline constexpr std::array<FeaturePrice, kUnusualFeatures> kFeaturePrices = {{
      "recomputation of some layers only", 0.001},
     {UnusualFeature::overlapped_experts, "overlap-ep", "overlap of expert communication", 0.002},
     {UnusualFeature::graphs, "cuda-graphs", "CUDA graphs", 0.002},
-    {UnusualFeature::own_model, "own-model", "a model rewritten for the pipeline", 0.03},
 }};
 
 /// The unusual features of a plan: a set.

@@ -38,6 +38,24 @@ struct HeadSplit {
   [[nodiscard]] std::int64_t width() const { return query + key + value; }
 };
 
+/// Queries of a rank that attend to keys of this or another rank (context parallelism by a ring):
+/// the positions of an AttentionShape from `first_query` on, and the first `keys` of as many
+/// positions, rows of [k heads | v heads]. Causal: query p sees the keys up to p, else all.
+struct AttentionBlock {
+  std::int64_t first_query = 0;
+  std::int64_t keys = 0;
+  bool causal = false;
+  bool begins = false;  ///< the forward of the first keys that these queries see
+};
+
+/// `rows` pieces of `width` numbers, the first of each `stride` behind that of the one before.
+struct Pieces {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  std::int64_t from_stride = 0;
+  std::int64_t to_stride = 0;
+};
+
 /// Multi-head latent attention of so many rows: a row of latents is [q latent | kv latent | rotary
 /// key], of which the first is absent where queries are projected directly. A q head is [nope |
 /// rope], a head of the kv latent's projection [nope | value], and a k head [nope | rotary key].

@@ -67,6 +67,17 @@ class TimedCommunicator : public Communicator {
     const ScopedSubSpan sub_span(on_, part_);
     on_.side()->join(*pending);
   }
+  /// Of these one at a time. Without a side stream, what moves data between processes goes on by
+  /// itself meanwhile.
+  [[nodiscard]] Pending begin_all_to_all(const void* in, const ExchangeParts& to, void* out,
+                                         const ExchangeParts& from, Element element) {
+    return begin([&] { inner_.start_all_to_all(in, to, out, from, element); });
+  }
+  void await_all_to_all(const Pending& pending) {
+    const ScopedSubSpan sub_span(on_, part_);
+    inner_.finish_all_to_all();
+    if (pending) on_.side()->join(*pending);
+  }
 
  private:
   template <class Call>

@@ -58,6 +58,13 @@ class Communicator {
   /// number of parts of each. `in` and `out` do not overlap.
   virtual void all_to_all(const void* in, const ExchangeParts& to, void* out,
                           const ExchangeParts& from, Element element) = 0;
+  /// The same, begun: its operands are in use until finish_all_to_all, the next call. A backend
+  /// that transfers nothing by itself does all of it here.
+  virtual void start_all_to_all(const void* in, const ExchangeParts& to, void* out,
+                                const ExchangeParts& from, Element element) {
+    all_to_all(in, to, out, from, element);
+  }
+  virtual void finish_all_to_all() {}
   virtual void broadcast(void* data, std::int64_t count, Element element, int root) = 0;
   /// To and from one member; a rendezvous of both sides.
   virtual void send(const void* data, std::int64_t count, Element element, int to) = 0;

@@ -45,6 +45,9 @@ class MessageCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override;
   void all_to_all(const void* in, const ExchangeParts& to, void* out, const ExchangeParts& from,
                   Element element) override;
+  void start_all_to_all(const void* in, const ExchangeParts& to, void* out,
+                        const ExchangeParts& from, Element element) override;
+  void finish_all_to_all() override { wait_all(started_); }
   void broadcast(void* data, std::int64_t count, Element element, int root) override;
   void send(const void* data, std::int64_t count, Element element, int to) override;
   void receive(void* data, std::int64_t count, Element element, int from) override;
@@ -70,6 +73,7 @@ class MessageCommunicator final : public Communicator {
   std::vector<CallHeader> headers_;  ///< of the last round, by member
   std::vector<std::byte> scratch_;
   std::vector<std::int64_t> counts_;  ///< of all members' parts, if headers do not hold them
+  Call started_;                      ///< the last all_to_all
 };
 
 void MessageCommunicator::wait_all(const Call& call) {
@@ -212,8 +216,14 @@ std::vector<std::int64_t> MessageCommunicator::exchange_counts(const Call& call,
 
 void MessageCommunicator::all_to_all(const void* in, const ExchangeParts& to, void* out,
                                      const ExchangeParts& from, Element element) {
+  start_all_to_all(in, to, out, from, element);
+  finish_all_to_all();
+}
+
+void MessageCommunicator::start_all_to_all(const void* in, const ExchangeParts& to, void* out,
+                                           const ExchangeParts& from, Element element) {
   const PartCounts parts = PartCounts::of(to, from, size());
-  const Call call = call_of(parts, element, size());
+  const Call call = started_ = call_of(parts, element, size());
   const std::vector<std::int64_t> sent_here = exchange_counts(call, parts.to);
   for (std::size_t part = 0; part < sent_here.size(); ++part) {
     const int member = static_cast<int>(part) / call.other;
@@ -244,7 +254,6 @@ void MessageCommunicator::all_to_all(const void* in, const ExchangeParts& to, vo
       if (sent_bytes > 0) messages_->send(sent(to_target), sent_bytes, target);
     }
   }
-  wait_all(call);
 }
 
 void MessageCommunicator::broadcast(void* data, std::int64_t count, Element element, int root) {

@@ -28,14 +28,16 @@ ECHELON_CLONES void gather(const T* x, std::int64_t stride, std::int64_t rows, s
   }
 }
 
-/// The inverse; row r times factors[r · step].
-template <class T>
+/// The inverse; row r times factors[r · step]. Or added to what is there.
+template <bool adds, class T>
 ECHELON_CLONES void scatter(const Wide<T>* packed, std::int64_t rows, std::int64_t width,
                             const Wide<T>* factors, std::int64_t step, T* x, std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
       const std::int64_t left = width - i;
-      store(x + r * stride + i, load(packed + r * width + i, left) * factors[r * step], left);
+      auto numbers = load(packed + r * width + i, left) * factors[r * step];
+      if constexpr (adds) numbers += load(x + r * stride + i, left);
+      store(x + r * stride + i, numbers, left);
     }
   }
 }
@@ -98,9 +100,16 @@ ECHELON_CLONES Wide<T> dot(const T* a, const T* b, std::int64_t width) {
   return sum<Wide<T>>(total);
 }
 
+/// Where the keys and values of a row lie: [k heads | v heads] from a column on.
+struct KeyRows {
+  std::int64_t stride;
+  std::int64_t column;
+};
+
 /// Offset of a head's part of the token at a position.
 struct Places {
   const AttentionShape& shape;
+  KeyRows keys;
   int sample;
   [[nodiscard]] std::int64_t row(std::int64_t position) const {
     return position * shape.samples + sample;
@@ -109,10 +118,10 @@ struct Places {
     return row(position) * shape.qkv_stride + std::int64_t{head} * shape.head_dim;
   }
   [[nodiscard]] std::int64_t key(std::int64_t position, int kv) const {
-    return query(position, shape.heads + kv);
+    return row(position) * keys.stride + keys.column + std::int64_t{kv} * shape.head_dim;
   }
   [[nodiscard]] std::int64_t value(std::int64_t position, int kv) const {
-    return query(position, shape.heads + shape.kv_heads) + std::int64_t{kv} * shape.value_dim();
+    return key(position, shape.kv_heads) + std::int64_t{kv} * shape.value_dim();
   }
   [[nodiscard]] std::int64_t out(std::int64_t position, int head) const {
     return row(position) * shape.out_stride + std::int64_t{head} * shape.value_dim();
@@ -121,6 +130,25 @@ struct Places {
     return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
   }
 };
+
+/// Of keys that lie behind the queries in the same rows; of a block's.
+KeyRows own_keys(const AttentionShape& s) {
+  return {s.qkv_stride, std::int64_t{s.heads} * s.head_dim};
+}
+KeyRows block_keys(const AttentionShape& s) {
+  return {std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim()), 0};
+}
+/// All queries and keys of a sequence.
+AttentionBlock whole(const AttentionShape& s) {
+  return {.keys = s.sequence, .causal = true, .begins = true};
+}
+/// Keys that a query sees, and that `queries` from `first` on see together.
+std::int64_t seen_by(const AttentionBlock& block, std::int64_t query) {
+  return block.causal ? query + 1 : block.keys;
+}
+std::int64_t seen_by(const AttentionBlock& block, std::int64_t first, std::int64_t queries) {
+  return seen_by(block, first + queries - 1);
+}
 
 /// What multiplies products of queries and keys.
 template <class W>
@@ -134,9 +162,9 @@ std::vector<W> numbers(std::int64_t rows, std::int64_t columns) {
 }
 
 /// One tile of queries of one head; k and v: all positions of its kv head.
-template <class T>
-void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide<T>* v, int head,
-                    std::int64_t first, T* out, Wide<T>* log_sum) {
+template <class T, class Out>
+void attention_core(const Places& at, const AttentionBlock& block, const T* qkv, const Wide<T>* k,
+                    const Wide<T>* v, int head, std::int64_t first, Out* out, Wide<T>* log_sum) {
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
@@ -144,17 +172,23 @@ void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide
   const std::int64_t queries = std::min(kQueries, s.sequence - first);
   auto q = numbers<W>(queries, d);
   auto o = numbers<W>(queries, dv);
-  auto scores = numbers<W>(queries, std::min(kKeys, first + queries));
+  const std::int64_t seen = seen_by(block, first, queries);
+  auto scores = numbers<W>(queries, std::min(kKeys, seen));
   std::vector<Softmax<W>> softmax(static_cast<std::size_t>(queries));
   gather(qkv + at.query(first, head), s.samples * s.qkv_stride, queries, d, score_scale<W>(s),
          q.data());
-  for (std::int64_t j = 0; j < first + queries; j += kKeys) {
-    const std::int64_t keys = std::min(kKeys, first + queries - j);
+  if (!block.begins) {
+    gather(out + at.out(first, head), s.samples * s.out_stride, queries, dv, W(1), o.data());
+    for (std::int64_t r = 0; r < queries; ++r)
+      softmax[static_cast<std::size_t>(r)] = {log_sum[at.sum(first + r, head)], 1};
+  }
+  for (std::int64_t j = 0; j < seen; j += kKeys) {
+    const std::int64_t keys = std::min(kKeys, seen - j);
     gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k + j * d, d,
          scores.data(), keys, false);
     for (std::int64_t r = 0; r < queries; ++r) {
       const W correction = take_in(softmax[static_cast<std::size_t>(r)], scores.data() + r * keys,
-                                   std::min(keys, first + r + 1 - j), keys);
+                                   std::min(keys, seen_by(block, first + r) - j), keys);
       if (correction != 1) scale_row(o.data() + r * dv, correction, dv);
     }
     gemm(Order::plain, Order::plain, queries, dv, keys, scores.data(), keys, v + j * dv, dv,
@@ -165,41 +199,44 @@ void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide
     log_sum[at.sum(first + r, head)] = row.largest + std::log(row.sum);
     row.sum = 1 / row.sum;
   }
-  scatter(o.data(), queries, dv, &softmax.front().sum,
-          static_cast<std::int64_t>(sizeof(Softmax<W>) / sizeof(W)), out + at.out(first, head),
-          s.samples * s.out_stride);
+  scatter<false>(o.data(), queries, dv, &softmax.front().sum,
+                 static_cast<std::int64_t>(sizeof(Softmax<W>) / sizeof(W)),
+                 out + at.out(first, head), s.samples * s.out_stride);
 }
 
-/// One kv head and the heads that share it.
-template <class T>
-void attention_core_backward(const Places& at, const T* qkv, const T* out, const Wide<T>* log_sum,
-                             const T* dout, int kv, T* dqkv) {
+/// One kv head and the heads that share it. `adds`: to the gradients of queries that are there.
+template <bool adds, class T>
+void attention_core_backward(const Places& at, const AttentionBlock& block, const T* qkv,
+                             const T* key_rows, const T* out, const Wide<T>* log_sum, const T* dout,
+                             int kv, T* dqkv, T* dkeys) {
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
   const std::int64_t dv = s.value_dim();
   const std::int64_t stride = s.samples * s.qkv_stride;
+  const std::int64_t key_stride = s.samples * at.keys.stride;
   const W scale = score_scale<W>(s);
   const W one = 1;
-  auto k = numbers<W>(s.sequence, d);
-  auto v = numbers<W>(s.sequence, dv);
+  auto k = numbers<W>(block.keys, d);
+  auto v = numbers<W>(block.keys, dv);
   auto d_k = numbers<W>(s.sequence, d);
   auto d_v = numbers<W>(s.sequence, dv);
   auto q = numbers<W>(kQueries, d);
   auto dq = numbers<W>(kQueries, d);
   auto d_out = numbers<W>(kQueries, dv);
-  auto scores = numbers<W>(kQueries, std::min(kKeys, s.sequence));
+  auto scores = numbers<W>(kQueries, std::min(kKeys, block.keys));
   auto slopes = scores;
-  gather(qkv + at.key(0, kv), stride, s.sequence, d, one, k.data());
-  gather(qkv + at.value(0, kv), stride, s.sequence, dv, one, v.data());
+  gather(key_rows + at.key(0, kv), key_stride, block.keys, d, one, k.data());
+  gather(key_rows + at.value(0, kv), key_stride, block.keys, dv, one, v.data());
   const int group = s.heads / s.kv_heads;
   for (int head = kv * group; head < (kv + 1) * group; ++head) {
-    for (std::int64_t first = 0; first < s.sequence; first += kQueries) {
+    for (std::int64_t first = block.first_query; first < s.sequence; first += kQueries) {
       const std::int64_t queries = std::min(kQueries, s.sequence - first);
+      const std::int64_t seen = seen_by(block, first, queries);
       gather(qkv + at.query(first, head), stride, queries, d, scale, q.data());
       gather(dout + at.out(first, head), s.samples * s.out_stride, queries, dv, one, d_out.data());
-      for (std::int64_t j = 0; j < first + queries; j += kKeys) {
-        const std::int64_t keys = std::min(kKeys, first + queries - j);
+      for (std::int64_t j = 0; j < seen; j += kKeys) {
+        const std::int64_t keys = std::min(kKeys, seen - j);
         gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k.data() + j * d, d,
              scores.data(), keys, false);
         gemm(Order::plain, Order::transposed, queries, keys, dv, d_out.data(), dv,
@@ -208,7 +245,7 @@ void attention_core_backward(const Places& at, const T* qkv, const T* out, const
           const std::int64_t place = at.out(first + r, head);
           score_gradient(scores.data() + r * keys, slopes.data() + r * keys,
                          log_sum[at.sum(first + r, head)], dot(out + place, dout + place, dv),
-                         std::min(keys, first + r + 1 - j), keys);
+                         std::min(keys, seen_by(block, first + r) - j), keys);
         }
         gemm(Order::transposed, Order::plain, keys, dv, queries, scores.data(), keys, d_out.data(),
              dv, d_v.data() + j * dv, dv, true);
@@ -217,32 +254,31 @@ void attention_core_backward(const Places& at, const T* qkv, const T* out, const
         gemm(Order::plain, Order::plain, queries, d, keys, slopes.data(), keys, k.data() + j * d, d,
              dq.data(), d, j > 0);
       }
-      scatter(dq.data(), queries, d, &scale, 0, dqkv + at.query(first, head), stride);
+      scatter<adds>(dq.data(), queries, d, &scale, 0, dqkv + at.query(first, head), stride);
     }
   }
-  scatter(d_k.data(), s.sequence, d, &one, 0, dqkv + at.key(0, kv), stride);
-  scatter(d_v.data(), s.sequence, dv, &one, 0, dqkv + at.value(0, kv), stride);
+  scatter<false>(d_k.data(), s.sequence, d, &one, 0, dkeys + at.key(0, kv), key_stride);
+  scatter<false>(d_v.data(), s.sequence, dv, &one, 0, dkeys + at.value(0, kv), key_stride);
 }
 
-}  // namespace
-
-template <class T>
-void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* log_sum) {
+template <class T, class Out>
+void forward_of(const AttentionShape& s, const AttentionBlock& block, const KeyRows& rows,
+                const T* qkv, const T* keys, Out* out, Wide<T>* log_sum) {
   using W = Wide<T>;
-  const std::int64_t head = s.sequence * s.head_dim;
-  const std::int64_t value = s.sequence * s.value_dim();
+  const std::int64_t head = block.keys * s.head_dim;
+  const std::int64_t value = block.keys * s.value_dim();
   auto k = numbers<W>(s.kv_heads, head);
   auto v = numbers<W>(s.kv_heads, value);
-  const std::int64_t tiles = (s.sequence + kQueries - 1) / kQueries;
+  const std::int64_t tiles = (s.sequence - block.first_query + kQueries - 1) / kQueries;
   for (int sample = 0; sample < s.samples; ++sample) {
-    const Places at{s, sample};
+    const Places at{s, rows, sample};
 #pragma omp parallel
     {
 #pragma omp for schedule(static)
       for (int kv = 0; kv < s.kv_heads; ++kv) {
-        const std::int64_t stride = s.samples * s.qkv_stride;
-        gather(qkv + at.key(0, kv), stride, s.sequence, s.head_dim, W(1), k.data() + kv * head);
-        gather(qkv + at.value(0, kv), stride, s.sequence, s.value_dim(), W(1),
+        const std::int64_t stride = s.samples * rows.stride;
+        gather(keys + at.key(0, kv), stride, block.keys, s.head_dim, W(1), k.data() + kv * head);
+        gather(keys + at.value(0, kv), stride, block.keys, s.value_dim(), W(1),
                v.data() + kv * value);
       }
       // Later tiles have more keys: dealt out one by one they are spread evenly.
@@ -250,11 +286,18 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* l
       for (std::int64_t task = 0; task < tiles * s.heads; ++task) {
         const int h = static_cast<int>(task / tiles);
         const std::int64_t kv = h / (s.heads / s.kv_heads);
-        attention_core(at, qkv, k.data() + kv * head, v.data() + kv * value, h,
-                       task % tiles * kQueries, out, log_sum);
+        attention_core(at, block, qkv, k.data() + kv * head, v.data() + kv * value, h,
+                       block.first_query + task % tiles * kQueries, out, log_sum);
       }
     }
   }
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* log_sum) {
+  forward_of(s, whole(s), own_keys(s), qkv, qkv, out, log_sum);
 }
 
 template <class T>
@@ -262,15 +305,39 @@ void attention_backward(const AttentionShape& s, const T* qkv, const T* out, con
                         const T* dout, T* dqkv) {
   const std::int64_t tasks = std::int64_t{s.samples} * s.kv_heads;
   in_parts(tasks, 1, [&](std::int64_t task, std::int64_t) {
-    attention_core_backward(Places{s, static_cast<int>(task / s.kv_heads)}, qkv, out, log_sum, dout,
-                            static_cast<int>(task % s.kv_heads), dqkv);
+    const Places at{s, own_keys(s), static_cast<int>(task / s.kv_heads)};
+    attention_core_backward<false>(at, whole(s), qkv, qkv, out, log_sum, dout,
+                                   static_cast<int>(task % s.kv_heads), dqkv, dqkv);
   });
 }
 
-#define ECHELON_ATTENTION(T)                                                                     \
-  template void attention_forward<T>(const AttentionShape&, const T*, T*, Wide<T>*);             \
-  template void attention_backward<T>(const AttentionShape&, const T*, const T*, const Wide<T>*, \
-                                      const T*, T*);
+template <class T>
+void attention_block_forward(const AttentionShape& s, const AttentionBlock& block, const T* qkv,
+                             const T* keys, Wide<T>* out, Wide<T>* log_sum) {
+  forward_of(s, block, block_keys(s), qkv, keys, out, log_sum);
+}
+
+template <class T>
+void attention_block_backward(const AttentionShape& s, const AttentionBlock& block, const T* qkv,
+                              const T* keys, const T* out, const Wide<T>* log_sum, const T* dout,
+                              T* dqkv, T* dkeys) {
+  const std::int64_t tasks = std::int64_t{s.samples} * s.kv_heads;
+  in_parts(tasks, 1, [&](std::int64_t task, std::int64_t) {
+    const Places at{s, block_keys(s), static_cast<int>(task / s.kv_heads)};
+    attention_core_backward<true>(at, block, qkv, keys, out, log_sum, dout,
+                                  static_cast<int>(task % s.kv_heads), dqkv, dkeys);
+  });
+}
+
+#define ECHELON_ATTENTION(T)                                                                       \
+  template void attention_forward<T>(const AttentionShape&, const T*, T*, Wide<T>*);               \
+  template void attention_backward<T>(const AttentionShape&, const T*, const T*, const Wide<T>*,   \
+                                      const T*, T*);                                               \
+  template void attention_block_forward<T>(const AttentionShape&, const AttentionBlock&, const T*, \
+                                           const T*, Wide<T>*, Wide<T>*);                          \
+  template void attention_block_backward<T>(const AttentionShape&, const AttentionBlock&,          \
+                                            const T*, const T*, const T*, const Wide<T>*,          \
+                                            const T*, T*, T*);
 ECHELON_ATTENTION(double)
 ECHELON_ATTENTION(float)
 ECHELON_ATTENTION(Bfloat16)

@@ -1,3 +1,4 @@
+// Over 400 lines because every operator has its call here.
 #include "runtime/cpu/cpu_kernels.hpp"
 
 #include <algorithm>
@@ -171,6 +172,12 @@ void CpuKernels<T>::copy(const T* from, T* to, std::int64_t count) {
 }
 
 template <class T>
+void CpuKernels<T>::copy_pieces(const Pieces& pieces, const T* from, T* to) {
+  for (std::int64_t row = 0; row < pieces.rows; ++row)
+    std::copy_n(from + row * pieces.from_stride, pieces.width, to + row * pieces.to_stride);
+}
+
+template <class T>
 void CpuKernels<T>::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                                   std::int64_t width) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -200,10 +207,10 @@ void CpuKernels<T>::normalize_heads_backward(const AttentionShape& shape, const 
 }
 
 template <class T>
-void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
-                           int direction) {
+void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies,
+                           std::int64_t first_position, T* qkv, int direction) {
   cpu::rotate(qkv, s.sequence * s.samples, s.qkv_stride, s.samples, s.heads + s.kv_heads,
-              s.head_dim, 0, frequencies, direction);
+              s.head_dim, first_position, frequencies, direction);
 }
 
 template <class T>
@@ -254,6 +261,21 @@ template <class T>
 void CpuKernels<T>::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                                        const Wide<T>* log_sum, const T* dout, T* dqkv) {
   cpu::attention_backward(shape, qkv, out, log_sum, dout, dqkv);
+}
+
+template <class T>
+void CpuKernels<T>::attention_block_forward(const AttentionShape& shape,
+                                            const AttentionBlock& block, const T* qkv,
+                                            const T* keys, Wide<T>* out, Wide<T>* log_sum) {
+  cpu::attention_block_forward(shape, block, qkv, keys, out, log_sum);
+}
+
+template <class T>
+void CpuKernels<T>::attention_block_backward(const AttentionShape& shape,
+                                             const AttentionBlock& block, const T* qkv,
+                                             const T* keys, const T* out, const Wide<T>* log_sum,
+                                             const T* dout, T* dqkv, T* dkeys) {
+  cpu::attention_block_backward(shape, block, qkv, keys, out, log_sum, dout, dqkv, dkeys);
 }
 
 template <class T>
@@ -359,6 +381,11 @@ void CpuKernels<T>::copy_wide(const Wide<T>* from, Wide<T>* to, std::int64_t cou
 
 template <class T>
 void CpuKernels<T>::copy_to_wide(const T* from, Wide<T>* to, std::int64_t count) {
+  cpu::cast(from, to, count);
+}
+
+template <class T>
+void CpuKernels<T>::copy_from_wide(const Wide<T>* from, T* to, std::int64_t count) {
   cpu::cast(from, to, count);
 }
 

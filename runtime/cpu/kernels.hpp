@@ -116,6 +116,14 @@ void attention_forward(const AttentionShape& shape, const T* qkv, T* out, Wide<T
 template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const Wide<T>* log_sum, const T* dout, T* dqkv);
+/// As in operators.def.
+template <class T>
+void attention_block_forward(const AttentionShape& shape, const AttentionBlock& block, const T* qkv,
+                             const T* keys, Wide<T>* out, Wide<T>* log_sum);
+template <class T>
+void attention_block_backward(const AttentionShape& shape, const AttentionBlock& block,
+                              const T* qkv, const T* keys, const T* out, const Wide<T>* log_sum,
+                              const T* dout, T* dqkv, T* dkeys);
 
 // ---- Experts (experts.cpp)
 

@@ -16,7 +16,10 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, TimedCommunicator* t
       kv_(kv),
       cp_(cp),
       ep_(ep),
-      attention_(attention_shape_of(spec)) {
+      attention_(attention_shape_of(spec)),
+      tokens_(context_tokens(spec.sequence, spec.cp, spec.cp_comm, spec.cp_rank)),
+      attended_tokens_(spec.splits_heads() ? std::vector<TokenRun>{{0, 0, spec.sequence}}
+                                           : tokens_) {
   EXPECTS(spec.tp == 1 || (tp != nullptr && tp->size() == spec.tp && tp->rank() == spec.tp_rank),
           "not the tensor-parallel group");
   const int replicas = std::max(1, spec.tp / spec.model.kv_heads);

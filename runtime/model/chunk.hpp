@@ -13,6 +13,7 @@
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/element.hpp"
 #include "runtime/model/chunk_layout.hpp"
+#include "runtime/model/context_tokens.hpp"
 
 namespace echelon {
 
@@ -32,11 +33,18 @@ namespace echelon {
 /// gather for a weight gradient beside the one before it. Gathers of the upstream gradient, the
 /// sums of backward_input, and the forward's collectives are exposed.
 ///
-/// With context parallelism (DeepSpeed-Ulysses, arXiv 2309.14509; Megatron's --cp-comm-type a2a) a
-/// rank has its part of each sample's tokens with all heads, save in attention, where it has its
-/// part of the heads of all tokens. All-to-alls over cp change one form into the other, of q, k and
-/// v before attention and of its output after it: 2 forward, 2 in the backward or backward_input,
-/// where a recomputed attention adds its last one, a fully recomputed layer both.
+/// With context parallelism a rank has its part of each sample's tokens with all heads. By
+/// all-to-all (DeepSpeed-Ulysses, arXiv 2309.14509; Megatron's --cp-comm-type a2a) it has in
+/// attention its part of the heads of all tokens. All-to-alls over cp change one form into the
+/// other, of q, k and v before attention and of its output after it: 2 forward, 2 in the backward
+/// or backward_input, where a recomputed attention adds its last one, a fully recomputed layer
+/// both.
+///
+/// By a ring (arXiv 2310.01889; p2p) a rank's queries stay, and keys and values of the others come
+/// from the rank before and go on to the next: cp − 1 times forward or in a recomputation, as often
+/// in the backward, and cp − 1 times their gradients, to the rank that they belong to. Each runs
+/// beside attention on the block before, the backward's first beside the gradient of the output
+/// projection's input (chunk_context.cpp).
 ///
 /// Over ep, of a layer with experts: an all-gather of how many rows each expert gets and an
 /// all-to-all of the rows' weights, once forward; all-to-alls of the rows, of hidden numbers each:
@@ -177,6 +185,10 @@ class Chunk {
   [[nodiscard]] HeadNorms<T> head_norms(int layer, const ChunkArguments<T>& args) const;
   /// What attention is of: the saved qkv, or with norms of heads those of them, which it makes.
   const T* attention_input(int layer, const ChunkArguments<T>& args, const T* qkv) const;
+  void attention_core(int layer, const ChunkArguments<T>& args,
+                      const SavedActivations<T>& activations) const;
+
+  // chunk_context.cpp
   /// Of a context-parallel rank: its tokens with all heads to all tokens with its heads, and back.
   /// `from` may be `to`.
   struct HeadExchange {
@@ -187,8 +199,21 @@ class Chunk {
                      const ChunkArguments<T>& args) const;
   void gather_heads(const HeadExchange& of, const T* from, T* to,
                     const ChunkArguments<T>& args) const;
-  void attention_core(int layer, const ChunkArguments<T>& args,
-                      const SavedActivations<T>& activations) const;
+  using Passing = TimedCommunicator::Pending;
+  /// Begins to send `count` numbers to the next rank and to receive as many from the one before.
+  [[nodiscard]] Passing begin_pass(const T* from, T* to, std::int64_t count) const;
+  /// Numbers of a block of keys and values.
+  [[nodiscard]] std::int64_t block_count() const;
+  void pack_keys(const T* qkv, T* keys) const;
+  /// What the rank's queries see of the keys that came `step` ranks far.
+  [[nodiscard]] AttentionBlock block_of(int step) const;
+  void ring_forward(const T* qkv, const SavedActivations<T>& activations,
+                    const RingBuffers<T>& ring) const;
+  [[nodiscard]] Passing begin_ring_backward(const T* qkv, const RingBuffers<T>& ring) const;
+  /// `work.attended_gradient` to dqkv.
+  void ring_backward(const T* qkv, const SavedActivations<T>& activations, const Workspace<T>& work,
+                     Passing coming, T* dqkv) const;
+
   [[nodiscard]] SumBefore<T> output_projection(int layer, const ChunkArguments<T>& args,
                                                const SavedActivations<T>& activations) const;
   // Of a layer with experts the result is what they get; otherwise it is empty.
@@ -240,6 +265,7 @@ class Chunk {
 
   // chunk_latent.cpp
   [[nodiscard]] LatentNorms<T> latent_norms(int layer, const ChunkArguments<T>& args) const;
+  [[nodiscard]] LatentShape latent_rows(const TokenRun& run) const;
   /// `in`: the normed input, all rows. Writes latents and rotated qkv.
   void latent_heads(int layer, const ChunkArguments<T>& args,
                     const SavedActivations<T>& activations, const T* in) const;
@@ -318,7 +344,7 @@ class Chunk {
                          const SharedGradients& of) const;
 
   // chunk_ends.cpp
-  [[nodiscard]] int first_position() const;
+  [[nodiscard]] std::vector<TokenRun> local_tokens() const;
   void embed(const ChunkArguments<T>& args) const;
   void embed_backward(const ChunkArguments<T>& args) const;
   const T* head(const ChunkArguments<T>& args) const;
@@ -339,6 +365,8 @@ class Chunk {
   TimedCommunicator* cp_;
   TimedCommunicator* ep_;
   AttentionShape attention_;
+  std::vector<TokenRun> tokens_;           ///< of each sample, on this rank
+  std::vector<TokenRun> attended_tokens_;  ///< of attention's rows
   HeadExchange of_qkv_;
   HeadExchange of_attended_;
   /// By where a layer's routing is kept: of its last forward, for a backward that need not wait for

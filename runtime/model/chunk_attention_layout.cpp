@@ -21,10 +21,8 @@ double score_factor_of(const ModelSpec& model) {
 
 LatentShape latent_shape_of(const ChunkSpec& spec) {
   const LatentAttention& mla = spec.model.mla;
-  const int slice = spec.sequence / spec.cp;
-  return {.rows = std::int64_t{slice} * spec.microbatch,
+  return {.rows = std::int64_t{spec.sequence / spec.cp} * spec.microbatch,
           .samples = spec.microbatch,
-          .first_position = std::int64_t{spec.cp_rank} * slice,
           .heads = spec.model.heads / spec.tp,
           .nope = mla.qk_nope_head_dim,
           .rope = mla.qk_rope_head_dim,
@@ -36,13 +34,14 @@ LatentShape latent_shape_of(const ChunkSpec& spec) {
 AttentionShape attention_shape_of(const ChunkSpec& spec) {
   const ChunkShape s = shape_of(spec);
   const ModelSpec& model = spec.model;
-  return {.sequence = spec.sequence,
+  const int parts = spec.splits_heads() ? spec.cp : 1;
+  return {.sequence = spec.sequence / (spec.cp / parts),
           .samples = spec.microbatch,
-          .heads = s.heads / spec.cp,
-          .kv_heads = s.kv_heads / spec.cp,
+          .heads = s.heads / parts,
+          .kv_heads = s.kv_heads / parts,
           .head_dim = model.head_dim,
-          .qkv_stride = s.qkv / spec.cp,
-          .out_stride = s.attended / spec.cp,
+          .qkv_stride = s.qkv / parts,
+          .out_stride = s.attended / parts,
           .v_head_dim = model.latent() ? std::optional(model.mla.v_head_dim) : std::nullopt,
           .score_factor = model.latent() ? score_factor_of(model) : 1};
 }

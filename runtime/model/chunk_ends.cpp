@@ -6,10 +6,11 @@
 
 namespace echelon {
 
+/// Of the rows between layers.
 template <class T>
-int Chunk<T>::first_position() const {
-  const int slice = spec().sequence / spec().cp;
-  return spec().cp_rank * slice + (shape().split ? spec().tp_rank * (slice / spec().tp) : 0);
+std::vector<TokenRun> Chunk<T>::local_tokens() const {
+  const std::int64_t count = shape().local / spec().microbatch;
+  return part_of(tokens_, shape().split ? spec().tp_rank * count : 0, count);
 }
 
 template <class T>
@@ -24,8 +25,12 @@ void Chunk<T>::embed(const ChunkArguments<T>& args) const {
                        s.rows, s.hidden, s.first_vocab, s.vocab);
   reduced(partial, out);
   if (spec().model.position != PositionEmbedding::learned) return;
-  k_.add_positions(out, args.weights + at.position + first_position() * s.hidden, s.local,
-                   spec().microbatch, s.hidden);
+  const int samples = spec().microbatch;
+  for (const TokenRun& run : local_tokens()) {
+    k_.add_positions(out + run.at * samples * s.hidden,
+                     args.weights + at.position + run.position * s.hidden, run.count * samples,
+                     samples, s.hidden);
+  }
 }
 
 template <class T>
@@ -34,8 +39,12 @@ void Chunk<T>::embed_backward(const ChunkArguments<T>& args) const {
   const EndOffsets& at = layout_.ends();
   const Workspace<T> work = layout_.workspace(args);
   if (spec().model.position == PositionEmbedding::learned) {
-    k_.position_gradient({args.gradient, s.local, s.hidden}, spec().microbatch,
-                         args.gradients + at.position + first_position() * s.hidden);
+    const int samples = spec().microbatch;
+    for (const TokenRun& run : local_tokens()) {
+      k_.position_gradient(
+          {args.gradient + run.at * samples * s.hidden, run.count * samples, s.hidden}, samples,
+          args.gradients + at.position + run.position * s.hidden);
+    }
   }
   const bool tied = spec().model.tied_embeddings;
   k_.embedding_backward(args.tokens, {gathered(args.gradient, work.partial), s.rows, s.hidden},
@@ -153,7 +162,7 @@ void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
 }
 
 #define ECHELON_CHUNK_ENDS(T)                                                                      \
-  template int Chunk<T>::first_position() const;                                                   \
+  template std::vector<TokenRun> Chunk<T>::local_tokens() const;                                   \
   template void Chunk<T>::embed(const ChunkArguments<T>&) const;                                   \
   template void Chunk<T>::embed_backward(const ChunkArguments<T>&) const;                          \
   template void Chunk<T>::make_logits(const T*, std::int64_t, const ChunkArguments<T>&, T*) const; \

@@ -24,6 +24,14 @@ LatentNorms<T> Chunk<T>::latent_norms(int layer, const ChunkArguments<T>& args) 
 }
 
 template <class T>
+LatentShape Chunk<T>::latent_rows(const TokenRun& run) const {
+  LatentShape rows = layout_.latent();
+  rows.rows = run.count * rows.samples;
+  rows.first_position = run.position;
+  return rows;
+}
+
+template <class T>
 void Chunk<T>::latent_heads(int layer, const ChunkArguments<T>& args,
                             const SavedActivations<T>& activations, const T* in) const {
   const LatentShape& m = layout_.latent();
@@ -38,8 +46,12 @@ void Chunk<T>::latent_heads(int layer, const ChunkArguments<T>& args,
               args.weights + at.q_up, m.query(), nullptr, nullptr, work.latent.q);
   k_.multiply({work.normed_kv, m.rows, m.kv_rank}, args.weights + at.kv_up, m.key_value(), nullptr,
               nullptr, work.latent.kv);
-  k_.join_latent_heads(m, rotary_, work.latent.q, work.latent.kv, activations.latents,
-                       activations.qkv);
+  for (const TokenRun& run : tokens_) {
+    const std::int64_t at = run.at * m.samples;
+    k_.join_latent_heads(latent_rows(run), rotary_, work.latent.q + at * m.query(),
+                         work.latent.kv + at * m.key_value(),
+                         activations.latents + at * m.latents(), activations.qkv + at * m.qkv());
+  }
 }
 
 // ---- Backward
@@ -52,7 +64,12 @@ void Chunk<T>::latent_backward(int layer, const ChunkArguments<T>& args, const T
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
   const std::int64_t h = shape().hidden;
-  k_.split_latent_heads(m, rotary_, qkv_gradient, gradients.q, gradients.kv, gradients.latents);
+  for (const TokenRun& run : tokens_) {
+    const std::int64_t at = run.at * m.samples;
+    k_.split_latent_heads(latent_rows(run), rotary_, qkv_gradient + at * m.qkv(),
+                          gradients.q + at * m.query(), gradients.kv + at * m.key_value(),
+                          gradients.latents + at * m.latents());
+  }
   if (in != nullptr) latent_up_weights(layer, args, latents, gradients);
   const Rows<T> dq{gradients.q, m.rows, m.query()};
   if (m.q_rank > 0) k_.multiply_back(dq, args.weights + at.q_up, m.q_rank, work.normed_q);

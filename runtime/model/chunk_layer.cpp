@@ -22,7 +22,7 @@ void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
                 model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
     add_adapter(AdapterTarget::linear_qkv, layer, args, in, activations.qkv);
   }
-  if (spec().cp > 1) scatter_heads(of_qkv_, activations.qkv, activations.qkv, args);
+  if (spec().splits_heads()) scatter_heads(of_qkv_, activations.qkv, activations.qkv, args);
   if (!model.qk_norm && !model.latent()) rotate(activations.qkv, 1);
 }
 
@@ -44,33 +44,22 @@ const T* Chunk<T>::attention_input(int layer, const ChunkArguments<T>& args, con
 template <class T>
 void Chunk<T>::rotate(T* qkv, int direction) const {
   if (spec().model.position != PositionEmbedding::rope) return;
-  k_.rotate(attention_, rotary_, qkv, direction);
-}
-
-/// Tokens of one rank follow those of the rank before: what arrives is in the order of the
-/// sequence.
-template <class T>
-void Chunk<T>::scatter_heads(const HeadExchange& of, const T* from, T* to,
-                             const ChunkArguments<T>& args) const {
-  T* const parts = layout_.workspace(args).exchanged;
-  k_.split_heads(of.split, from, parts);
-  cp_->all_to_all(parts, of.counts, to, of.counts, Number<T>::kElement);
-}
-
-template <class T>
-void Chunk<T>::gather_heads(const HeadExchange& of, const T* from, T* to,
-                            const ChunkArguments<T>& args) const {
-  T* const parts = layout_.workspace(args).exchanged;
-  cp_->all_to_all(from, of.counts, parts, of.counts, Number<T>::kElement);
-  k_.join_heads(of.split, parts, to);
+  for (const TokenRun& run : attended_tokens_) {
+    AttentionShape rows = attention_;
+    rows.sequence = run.count;
+    k_.rotate(rows, rotary_, run.position, qkv + run.at * rows.samples * rows.qkv_stride,
+              direction);
+  }
 }
 
 template <class T>
 void Chunk<T>::attention_core(int layer, const ChunkArguments<T>& args,
                               const SavedActivations<T>& activations) const {
-  k_.attention_forward(attention_, attention_input(layer, args, activations.qkv),
-                       activations.attention, activations.log_sum);
-  if (spec().cp > 1) gather_heads(of_attended_, activations.attention, activations.attended, args);
+  const T* const qkv = attention_input(layer, args, activations.qkv);
+  if (spec().passes_keys()) return ring_forward(qkv, activations, layout_.workspace(args).ring);
+  k_.attention_forward(attention_, qkv, activations.attention, activations.log_sum);
+  if (spec().splits_heads())
+    gather_heads(of_attended_, activations.attention, activations.attended, args);
 }
 
 template <class T>
@@ -130,7 +119,7 @@ void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights 
   if (weights == Weights::later) {
     later = layout_.weight_inputs(layer, args);
     if (later.attended != nullptr) {
-      if (spec().cp == 1) activations.attention = later.attended;
+      if (!spec().splits_heads()) activations.attention = later.attended;
       activations.attended = later.attended;
     }
     if (later.middle != nullptr) activations.middle = later.middle;
@@ -201,23 +190,34 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(args);
   const bool now = weights == Weights::now;
+  const bool ring = spec().passes_keys();
+  const T* qkv = nullptr;
+  Passing coming;
+  if (ring) {
+    qkv = attention_input(layer, args, activations.qkv);
+    coming = begin_ring_backward(qkv, work.ring);
+  }
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.attended,
                    work.attended_gradient);
   adapter_backward(AdapterTarget::linear_proj, layer, args, whole, work.attended_gradient);
-  if (spec().cp > 1)
+  if (spec().splits_heads())
     scatter_heads(of_attended_, work.attended_gradient, work.attended_gradient, args);
   const bool latent = spec().model.latent();
   T* const qkv_gradient = now || latent ? work.qkv_gradient : later.qkv_gradient;
-  k_.attention_backward(attention_, attention_input(layer, args, activations.qkv),
-                        activations.attention, activations.log_sum, work.attended_gradient,
-                        qkv_gradient);
+  if (ring) {
+    ring_backward(qkv, activations, work, coming, qkv_gradient);
+  } else {
+    k_.attention_backward(attention_, attention_input(layer, args, activations.qkv),
+                          activations.attention, activations.log_sum, work.attended_gradient,
+                          qkv_gradient);
+  }
   if (!latent) rotate(qkv_gradient, -1);
   if (spec().model.qk_norm) {
     k_.normalize_heads_backward(attention_, head_norms(layer, args), activations.qkv, qkv_gradient,
                                 gradient_at(at.q_norm, args), gradient_at(at.k_norm, args));
   }
-  if (spec().cp > 1) gather_heads(of_qkv_, qkv_gradient, qkv_gradient, args);
+  if (spec().splits_heads()) gather_heads(of_qkv_, qkv_gradient, qkv_gradient, args);
   norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
                args.weights + at.attention_norm_bias, work);
   Coming in;
@@ -368,10 +368,6 @@ void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
   template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
                                       const SumBefore<T>&) const;                                 \
   template void Chunk<T>::rotate(T*, int) const;                                                  \
-  template void Chunk<T>::scatter_heads(const HeadExchange&, const T*, T*,                        \
-                                        const ChunkArguments<T>&) const;                          \
-  template void Chunk<T>::gather_heads(const HeadExchange&, const T*, T*,                         \
-                                       const ChunkArguments<T>&) const;                           \
   template HeadNorms<T> Chunk<T>::head_norms(int, const ChunkArguments<T>&) const;                \
   template const T* Chunk<T>::attention_input(int, const ChunkArguments<T>&, const T*) const;     \
   template void Chunk<T>::attention_core(int, const ChunkArguments<T>&,                           \

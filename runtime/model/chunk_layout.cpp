@@ -29,7 +29,9 @@ ChunkShape shape_of(const ChunkSpec& spec) {
   EXPECTS(model.heads % spec.tp == 0, "tp does not divide the heads");
   s.heads = model.heads / spec.tp;
   s.kv_heads = std::max(1, model.kv_heads / spec.tp);
-  EXPECTS(s.heads % spec.cp == 0 && s.kv_heads % spec.cp == 0, "cp does not divide the heads");
+  EXPECTS(!spec.splits_heads() || (s.heads % spec.cp == 0 && s.kv_heads % spec.cp == 0),
+          "cp does not divide the heads");
+  EXPECTS(!spec.passes_keys() || slice % 2 == 0, "2·cp does not divide the sequence");
   s.query = std::int64_t{s.heads} * model.head_dim;
   s.attended = model.attention_output_width() / spec.tp;
   s.qkv = s.query + 2 * std::int64_t{s.kv_heads} * model.head_dim;
@@ -140,7 +142,7 @@ SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocato
   }
   activations.attended = core.allocate<T>(s.rows * s.attended);
   activations.attention =
-      spec_.cp > 1 ? core.allocate<T>(s.rows * s.attended) : activations.attended;
+      spec_.splits_heads() ? core.allocate<T>(s.rows * s.attended) : activations.attended;
   activations.log_sum = core.allocate<Wide<T>>(s.rows * s.heads);
   return activations;
 }
@@ -243,9 +245,10 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
   if (spec_.layers > 0) {
     w.attended_gradient = attention.allocate<T>(s.rows * s.attended);
     w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
-    if (spec_.model.qk_norm || spec_.cp > 1) {
+    if (spec_.model.qk_norm || spec_.splits_heads()) {
       w.normed_qkv = w.exchanged = attention.allocate<T>(s.rows * s.qkv);
     }
+    if (spec_.passes_keys()) w.ring = allocate_ring(w, attention);
     if (adapts({AdapterTarget::linear_qkv, AdapterTarget::linear_proj}))
       w.attention_narrow = attention.allocate<T>(s.rows * s.rank);
     if (spec_.model.latent()) allocate_latent_workspace(w, attention);
@@ -255,6 +258,20 @@ Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator, LayerK
     if (turn.used() > allocator.used()) allocator = turn;
   }
   return w;
+}
+
+template <class T>
+RingBuffers<T> ChunkLayout<T>::allocate_ring(const Workspace<T>& w,
+                                             BumpAllocator& attention) const {
+  const std::int64_t block = shape_.rows * (shape_.qkv - shape_.query);
+  RingBuffers<T> ring;
+  for (T*& each : ring.blocks) each = attention.allocate<T>(2 * block);
+  ring.gradients = attention.allocate<T>(block);
+  // The forward's sums are no larger than the two gradients, whose memory it does not use.
+  static_assert(sizeof(Wide<T>) <= 2 * sizeof(T));
+  EXPECTS(shape_.attended <= shape_.qkv, "queries, keys and values are wider than their result");
+  ring.sums = reinterpret_cast<Wide<T>*>(w.attended_gradient);
+  return ring;
 }
 
 template <class T>

@@ -79,8 +79,8 @@ struct MatrixWidths {
 [[nodiscard]] MatrixWidths widths_of(const ChunkShape& shape, AdapterTarget target);
 /// Of latent attention; of models without it, without latents.
 [[nodiscard]] LatentShape latent_shape_of(const ChunkSpec& spec);
-/// Of attention, which runs over whole sequences: with context parallelism on the rank's part of
-/// the heads.
+/// Of attention: over whole sequences, with context parallelism by all-to-all on the rank's part of
+/// the heads; by a ring of the rank's queries, and as many keys at a time.
 [[nodiscard]] AttentionShape attention_shape_of(const ChunkSpec& spec);
 
 /// The memory of a chunk, in bytes. ⌈·⌉ rounds up to a multiple of 64; w and W are the bytes of T
@@ -89,18 +89,20 @@ struct MatrixWidths {
 ///   saved         = Σ over layers
 ///                     ⌈wRh⌉                           its input, unless it is the chunk's
 ///                     ⌈wrQ⌉ + ⌈wRh⌉ + M + L           none, selective
-///                     ⌈wrq⌉ + ⌈Wra⌉                   none; ⌈wrq⌉ twice with cp > 1
+///                     ⌈wrq⌉ + ⌈Wra⌉                   none; ⌈wrq⌉ twice with all-to-all
 ///                 + ⌈wRh⌉ + ⌈Wr⌉ + ⌈2Wr⌉              the loss; the first as above
 ///   weight_inputs = Σ over layers
 ///                     2⌈wRh⌉ + ⌈wrQ⌉ + G              N instead of ⌈wrQ⌉ with latents
 ///                     ⌈wrq⌉                           selective, full
 ///                     ⌈wRh⌉ + A + L                   full
 ///   workspace     = largest over layers of
-///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full; ⌈wrq⌉ twice with cp > 1
+///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full; ⌈wrq⌉ twice with
+///                                                     all-to-all
 ///                     ⌈wrQ⌉ + ⌈wRh⌉ + M + L           full
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
 ///                 + max(largest B, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss;
-///                                                 ⌈wrQ⌉ twice with norms of heads or cp > 1
+///                                                 ⌈wrQ⌉ twice with norms of heads or
+///                                                 all-to-all; 2⌈2wrK⌉ + ⌈wrK⌉ with a ring
 ///                   with latents + N + ⌈wrk⌉ + (⌈wrc⌉, or ⌈wrh⌉ without latents of queries)
 ///
 /// Latent attention, with latents of c and k numbers, l of a row together with the rotary key, and
@@ -116,6 +118,9 @@ struct MatrixWidths {
 ///                                               ⌈wnh⌉ + ⌈Wn⌉                    if p > 1
 ///   D  routing                                  3⌈4n⌉ + ⌈4pE⌉ + ⌈Wn⌉
 ///                                               ⌈Wm⌉                            if p > 1
+///
+/// All-to-all and ring: over cp ranks, cp > 1; K of keys and values. The ring's forward makes
+/// attention's output in W bytes a number, where the backward has the gradients.
 ///
 /// An adapter on a matrix adds ⌈wrz⌉ to M, z its rank; adapters on attention's matrices, or on the
 /// MLP's, add ⌈wrz⌉ to their part of the workspace.
@@ -143,8 +148,8 @@ struct ExpertRouting {
 /// A layer's activations: saved by the forward, or recomputed in the backward.
 template <class T>
 struct SavedActivations {
-  T* qkv = nullptr;     ///< [rows, qkv], rotated; with norms of heads, before both. With cp > 1
-                        ///< [cp · rows, qkv / cp], the rank's heads of all tokens
+  T* qkv = nullptr;     ///< [rows, qkv], rotated; with norms of heads, before both. With
+                        ///< all-to-all [cp · rows, qkv / cp], the rank's heads of all tokens
   T* middle = nullptr;  ///< [local, hidden], behind attention
   T* up = nullptr;  ///< [rows, up], before the activation; of experts [routed, expert_up], by slot
   T* logits = nullptr;       ///< [rows, experts], the router's; only of a layer with experts
@@ -153,8 +158,8 @@ struct SavedActivations {
   T* shared_gate = nullptr;  ///< [gates], the logits of their weights
   T* latents = nullptr;      ///< [rows, latents], before their norms; only of latent attention
   T* attended = nullptr;     ///< [rows, attended]
-  T* attention = nullptr;    ///< what attention computed: `attended`, or with cp > 1 the other form
-                             ///< of it, [cp · rows, attended / cp]
+  T* attention = nullptr;    ///< what attention computed: `attended`, or with all-to-all the other
+                             ///< form of it, [cp · rows, attended / cp]
   Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
   /// [rows, rank], the scaled products of adapters' A with their inputs, by target.
   std::array<T*, kAdapterTargets.size()> narrow{};
@@ -194,6 +199,15 @@ struct WeightInputs {
   ExpertRouting<T> routing;           ///< of the saved activations, if recomputed
 };
 
+/// Context parallelism by a ring: what passes this rank. A step's block of keys is [rows, kv], rows
+/// of [k heads | v heads], and the gradients of an earlier one travel behind it.
+template <class T>
+struct RingBuffers {
+  std::array<T*, 2> blocks{};  ///< each a block and gradients of one: used and received in turn
+  T* gradients = nullptr;      ///< [rows, kv], of the block that is computed
+  Wide<T>* sums = nullptr;     ///< [rows, attended], the forward's output until now
+};
+
 template <class T>
 struct Workspace {
   T* normed = nullptr;      ///< [local, hidden]
@@ -219,7 +233,8 @@ struct Workspace {
   T* attended_gradient = nullptr;  ///< [rows, attended], both forms in turn, as the next one
   T* qkv_gradient = nullptr;       ///< [rows, qkv]
   T* normed_qkv = nullptr;         ///< [rows, qkv], rotated; only with norms of heads
-  T* exchanged = nullptr;          ///< the same memory, before and after: only with cp > 1
+  T* exchanged = nullptr;          ///< the same memory, before and after: only with all-to-all
+  RingBuffers<T> ring;             ///< only with a ring
   // Only of latent attention:
   LatentGradients<T> latent;  ///< in the forward the projections themselves
   T* normed_q = nullptr;      ///< [rows, q_rank], then its gradient; with a latent of queries
@@ -316,6 +331,8 @@ class ChunkLayout {
   ExpertRouting<T> allocate_routing(BumpAllocator& allocator) const;
   LatentGradients<T> allocate_latent_gradients(BumpAllocator& allocator) const;
   void allocate_latent_workspace(Workspace<T>& workspace, BumpAllocator& attention) const;
+  [[nodiscard]] RingBuffers<T> allocate_ring(const Workspace<T>& workspace,
+                                             BumpAllocator& attention) const;
   Workspace<T> allocate_workspace(BumpAllocator& allocator, LayerKind kind) const;
 
   ChunkSpec spec_;

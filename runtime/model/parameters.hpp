@@ -62,8 +62,9 @@ struct ChunkSpec {
   int units = 1;  ///< unit u holds layers ⌊u·layers/units⌋ to ⌊(u+1)·layers/units⌋ − 1
   int tp = 1;
   int tp_rank = 0;
-  int cp = 1;       ///< divides heads / tp and kv_heads / tp, or is 1
-  int cp_rank = 0;  ///< holds the tokens [cp_rank, cp_rank + 1) · sequence / cp of each sample
+  int cp = 1;                           ///< by all-to-all: divides heads / tp and kv_heads / tp
+  CpComm cp_comm = CpComm::all_to_all;  ///< or ring
+  int cp_rank = 0;                      ///< which tokens it holds: context_tokens.hpp
   bool sequence_parallel = false;
   int ep = 1;  ///< ranks that share the experts, of which each has its part, in order
   int ep_rank = 0;
@@ -77,6 +78,9 @@ struct ChunkSpec {
   double adapter_scale = 1;               ///< α/r
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
+  /// How attention sees the tokens of all context-parallel ranks.
+  [[nodiscard]] bool splits_heads() const { return cp > 1 && cp_comm == CpComm::all_to_all; }
+  [[nodiscard]] bool passes_keys() const { return cp > 1 && cp_comm == CpComm::ring; }
 };
 
 /// Flat parameters of a chunk: one set per unit (the embedding belongs to the first, final norm and

@@ -96,18 +96,24 @@ Status check_heads_on_gpus(const ModelSpec& model) {
       "a model with head_dim 64 or 128", hint);
 }
 
-/// Context parallelism exchanges heads: each of cp ranks has an equal part of a tensor-parallel
-/// rank's heads, and of the sequence.
+/// Each of cp ranks has an equal part of a tensor-parallel rank's heads, or by a ring two equal
+/// parts of the sequence.
 Status check_context(const PlanFile& file) {
   const ParallelPlan& plan = file.plan;
   if (plan.cp == 1) return Done{};
-  if (plan.cp_comm != CpComm::all_to_all) {
-    const char* ring = plan.cp_comm == CpComm::ring ? " (ring attention)" : "";
-    return input_error("the plan",
-                       fmt::format("cp {} by {}{}", plan.cp, name_of(plan.cp_comm), ring),
-                       "cp communication a2a",
-                       "this runtime exchanges heads: plan predict FILE --cp-comm a2a -o NEW");
+  const bool ring = plan.cp_comm == CpComm::ring;
+  if (!ring && plan.cp_comm != CpComm::all_to_all) {
+    return input_error("the plan", fmt::format("cp {} by {}", plan.cp, name_of(plan.cp_comm)),
+                       "cp communication p2p or a2a", "plan predict FILE --cp-comm p2p -o NEW");
   }
+  const int slices = ring ? 2 * plan.cp : plan.cp;
+  if (file.job.sequence % slices != 0) {
+    return input_error("the plan",
+                       fmt::format("a sequence of {} over {}cp {}", file.job.sequence,
+                                   ring ? "2 x " : "", plan.cp),
+                       fmt::format("a {}cp that divides the sequence", ring ? "2 x " : ""));
+  }
+  if (ring) return Done{};
   const int parts = plan.tp * plan.cp;
   const auto refuse = [&](std::string_view what, int count) {
     return input_error("the plan",
@@ -116,11 +122,6 @@ Status check_context(const PlanFile& file) {
   };
   if (file.model.heads % parts != 0) return refuse("heads", file.model.heads);
   if (file.model.kv_heads % parts != 0) return refuse("key-value heads", file.model.kv_heads);
-  if (file.job.sequence % plan.cp != 0) {
-    return input_error("the plan",
-                       fmt::format("a sequence of {} over cp {}", file.job.sequence, plan.cp),
-                       "a cp that divides the sequence");
-  }
   return Done{};
 }
 

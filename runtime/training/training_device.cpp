@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "runtime/model/context_tokens.hpp"
 #include "runtime/threads/clock.hpp"
 #include "runtime/training/training_rank.hpp"
 
@@ -13,8 +14,7 @@ namespace {
 
 /// Tokens of a microbatch on a rank.
 std::int64_t rows_of(const Training& training) {
-  const ParallelPlan& plan = training.plan;
-  return std::int64_t{training.job.sequence} / plan.cp * plan.microbatch;
+  return std::int64_t{training.job.sequence} / training.plan.cp * training.plan.microbatch;
 }
 
 }  // namespace
@@ -202,23 +202,24 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
   }
 }
 
-/// Rows are ordered [sequence][sample]; targets follow the tokens. A context-parallel rank has its
-/// part of each sample.
+/// Rows are ordered [sequence][sample]; targets follow the tokens.
 template <class T>
 void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
   const std::int64_t rows = rows_of(training_);
-  const std::int64_t slice = rows / plan.microbatch;
-  const std::int64_t first = r.at.cp * slice;
+  const auto runs = context_tokens(training_.job.sequence, plan.cp, plan.cp_comm, r.at.cp);
   std::int32_t* const tokens = r.batch.data();
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
     const std::int64_t number = samples_before(r.step) + r.at.dp * share +
                                 std::int64_t{*i.microbatch} * plan.microbatch + s;
     training_.read(number, r.sample.data());
-    for (std::int64_t t = 0; t < slice; ++t) {
-      tokens[t * plan.microbatch + s] = r.sample[at_index(first + t)];
-      tokens[rows + t * plan.microbatch + s] = r.sample[at_index(first + t + 1)];
+    for (const TokenRun& run : runs) {
+      const std::int32_t* const from = &r.sample[at_index(run.position)];
+      for (std::int64_t t = 0; t < run.count; ++t) {
+        std::int32_t* const to = tokens + (run.at + t) * plan.microbatch + s;
+        to[0] = from[t], to[rows] = from[t + 1];
+      }
     }
   }
   on.upload(tokens, r.buffers[at_index(*i.writes.begin())],

@@ -43,6 +43,7 @@ ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const C
   spec.tp = plan.tp;
   spec.tp_rank = at.tp;
   spec.cp = plan.cp;
+  spec.cp_comm = plan.cp_comm;
   spec.cp_rank = at.cp;
   spec.sequence_parallel = plan.sequence_parallel && plan.tp > 1;
   spec.microbatch = plan.microbatch;

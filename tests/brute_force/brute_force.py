@@ -120,8 +120,8 @@ SPACES = [
           "--seq 4096 --cluster l40s --max-memory 9GiB", {"cp": 1, "pp": 2, "zero": 1}),
     Space("torchtitan", MIXTURE, 8, 8, "--seq 4096 --cluster dgx-a100 --max-memory 20GiB",
           {"cp": 1, "microbatch": 1}, "torchtitan"),
-    Space("deepspeed", MIXTURE, 8, 8, "--seq 4096 --cluster dgx-a100", {"cp": 1}, "deepspeed",
-          pp=[1, 2], vpp=[1], microbatch=[1, 2]),
+    Space("deepspeed", MIXTURE, 8, 8, "--seq 4096 --cluster dgx-a100", {"cp": 1, "pp": 2},
+          "deepspeed", vpp=[1], microbatch=[1, 2]),
     Space("llm-foundry", DENSE, 16, 32, "--seq 4096 --cluster dgx-a100 --max-memory 30GiB",
           {"cp": 1}, "llm-foundry", tp=[1, 2], pp=[1, 2], vpp=[1, 2], offload=[0]),
     Space("offload in parts", DENSE, 4, 8, "--seq 4096 --cluster dgx-a100 --max-memory 20GiB",
@@ -173,6 +173,8 @@ def kernels(space, cut, vpp):
     """How experts' tokens travel, what runs beside that, and whether layers are replayed as graphs."""
     if not space.experts or space.stack != "megatron-core":
         yield {}
+        if space.stack == "torchtitan" and cut["pp"] == cut["ep"] == 1:
+            yield {"cuda-graphs": "full_iteration"}
         return
     overlaps = "dp,pp" if vpp > 1 else "dp"
     for graphs in ("none", "layers"):

@@ -67,7 +67,7 @@ TEST_CASE("processes train on a GPU each to the losses of processor cores, and o
            {4, 2, "--tp 1 --dp 4 --zero 3",
             [](int rank) { return visible(rank % 2 == 0 ? "0,1" : "2,3"); }},
            {4, 2, "--tp 1 --dp 2 --pp 2 --zero 1", {}},
-           {2, 2, "--cp 2 --zero 2", {}},
+           {2, 2, "--cp 2 --cp-comm p2p --zero 2", {}},
        }) {
     INFO(each.degrees);
     const GpuRuns runs(each.ranks, 1024, each.layers);

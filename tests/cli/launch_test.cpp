@@ -46,7 +46,8 @@ TEST_CASE("externally started processes compute the bits of threads, and one rep
                                                           {2, "--pp 2 --tp 1"},
                                                           {4, "--tp 2 --pp 2"},
                                                           {4, "--dp 4 --tp 1 --zero 3"},
-                                                          {2, "--cp 2"}};
+                                                          {2, "--cp 2 --cp-comm a2a"},
+                                                          {2, "--cp 2 --cp-comm p2p"}};
   for (const auto& [ranks, degrees] : plans) {
     INFO(degrees);
     runs.plan("plan.json", ranks, degrees);

@@ -46,13 +46,18 @@ TEST_CASE("packed samples, natural routing and untuned configurations are flagge
   run.notes = "SFT on SQuAD packed to 4096";
   CHECK(flag_names(run) == "uneven-work");
   run.notes = "natural routing; real data";
-  CHECK(flag_names(run) == "uneven-work");
+  CHECK(flag_names(run) == "uneven-work; uneven-experts");
   run.notes = "MoE force-balanced routing";
   CHECK(flag_names(run).empty());
   run.notes = "first figures, not tuned";
   CHECK(flag_names(run) == "untuned");
   run.notes = "flash attention 3; loss of reinforcement learning, output head in chunks of 2048";
   CHECK(flag_names(run) == "other-loss");
+  run.notes.clear();
+  run.framework = "torchtitan";
+  CHECK(flag_names(run).empty());
+  run.overlap_detail = "dispatcher=deepep";
+  CHECK(flag_names(run) == "other-buffers");
 }
 
 TEST_CASE("a microbatch of seconds where a fraction is expected is a stall") {
@@ -111,6 +116,9 @@ TEST_CASE("two different outcomes of one configuration flag both rows for fittin
     CHECK((flags[0].fits && !flags[0].time));
   }
   ended.microbatch = 2 * *ran.microbatch;
+  CHECK(quality_flags_of(std::vector{ran, ended})[1].empty());
+  ended.microbatch = ran.microbatch;
+  ended.torch_compile = !ran.torch_compile.value_or(false);
   CHECK(quality_flags_of(std::vector{ran, ended})[1].empty());
 }
 

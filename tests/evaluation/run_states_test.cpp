@@ -2,6 +2,7 @@
 #include "evaluation/run_states.hpp"
 
 #include "core/model/model_io.hpp"
+#include "tests/evaluation/table_rows.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -80,6 +81,50 @@ TEST_CASE("pure bf16 keeps one copy of the weights, gradients and moments in 16 
   CHECK(states_of({.framework = "fsdp1"}).moments == 8);
 }
 
+TEST_CASE("pure bf16 reduces gradients in the format that the row states") {
+  CHECK(states_of({.precision_detail = "pure bf16"}).reduced_gradient == 2);
+  const PrecisionRecipe wide =
+      states_of({.precision_detail = "pure bf16: weights; gradients reduced in fp32"});
+  CHECK(wide.reduced_gradient == 4);
+  CHECK(wide.main_gradient == 2);
+}
+
+// torchtitan's pull request 1033 of 2025-04 compiles the loss with the model.
+TEST_CASE("a compiled torchtitan has a compiled loss since April of 2025") {
+  const auto logits = [](const char* date, bool compiled) {
+    MeasuredRun row;
+    row.framework = "torchtitan";
+    row.date = date;
+    row.torch_compile = compiled;
+    const Software software = software_of(row);
+    Framework framework = *software.framework;
+    std::vector<std::string> inferred;
+    set_loss_memory(row, *software.defaults, 1, framework, inferred);
+    CHECK(software.defaults->same_code);
+    return framework.logits_bytes;
+  };
+  CHECK(logits("2025-04", true) == 4);
+  CHECK(logits("2025-03", true) == 12);
+  CHECK(logits("", true) == 12);
+  CHECK(logits("2025-09", false) == logits("2025-03", false));
+}
+
+TEST_CASE("KempnerForge's loss holds whole logits on every tensor-parallel rank") {
+  MeasuredRun row;
+  row.framework = "kempnerforge";
+  row.torch_compile = true;
+  const Software software = software_of(row);
+  for (const int tp : {1, 4}) {
+    CAPTURE(tp);
+    Framework framework = *software.framework;
+    std::vector<std::string> inferred;
+    set_loss_memory(row, *software.defaults, tp, framework, inferred);
+    CHECK(framework.logits_bytes == 8 * tp);  // a rank's share is 1/tp
+    CHECK(framework.loss_traffic == software.framework->loss_traffic * tp);
+    CHECK(inferred.size() == (tp > 1 ? 2 : 1));
+  }
+}
+
 TEST_CASE("fp8 weights stand next to bf16 ones, or replace them in tuned recipes") {
   const auto layer_weight = [](const std::string& locator, const std::string& precision,
                                const std::string& cluster, const std::string& detail = "") {
@@ -97,6 +142,17 @@ TEST_CASE("fp8 weights stand next to bf16 ones, or replace them in tuned recipes
   CHECK(layer_weight(kBridge, "fp8", "dgx-b200") == -1);
   CHECK(layer_weight(kBridge, "mxfp8", "dgx-b200") == 0);
   CHECK(layer_weight(kBridge, "fp8", "dgx-h100", "fp8 subchannel 128x128/1x128") == 2);
+}
+
+// KempnerForge 5666d0d1, kempnerforge/training/grad.py, maybe_no_sync: nothing to wait for in a
+// step of one microbatch.
+TEST_CASE("a software that accumulates gradients whole does so over several microbatches alone") {
+  MeasuredRun run = row_of(whole_table(), "kempnerforge-0012");  // 2 microbatches
+  CHECK(mapped(run).framework.accumulates_whole);
+  run.global_batch = *run.microbatch * *run.dp;
+  run.grad_accumulation = 1;
+  CHECK_FALSE(mapped(run).framework.accumulates_whole);
+  CHECK_FALSE(mapped(row_of(whole_table(), "torchtitan-qwen3-0001")).framework.accumulates_whole);
 }
 
 }  // namespace echelon

@@ -117,7 +117,8 @@ inline Bytes scarce_memory(Numbers& draw, const PlanRequest& request) {
   return std::floor(std::min(wanted, request.cluster.gpu().memory - 2_GiB).in(1_MiB)) * 1_MiB;
 }
 
-inline RandomJob random_job(std::uint64_t seed) {
+/// `framework`: the job is for it, whichever the seed draws.
+inline RandomJob random_job(std::uint64_t seed, std::string_view framework = "") {
   Numbers draw(seed);
   ModelSpec model =
       draw.below(3) == 0 ? made_up_model(draw) : load_model(one_of(draw, kModels)).value();
@@ -125,10 +126,12 @@ inline RandomJob random_job(std::uint64_t seed) {
   const ClusterSize& size = one_of(draw, kClusters);
   ClusterTopology cluster =
       in_catalog ? ClusterTopology::load(size.name, size.gpus).value() : made_up_cluster(draw);
+  const std::string_view drawn = one_of(draw, kFrameworks);
+  const std::string_view wanted = framework.empty() ? drawn : framework;
   RandomJob job{.request = {.model = std::move(model),
                             .job = {},
                             .cluster = std::move(cluster),
-                            .framework = find_framework(one_of(draw, kFrameworks)).value(),
+                            .framework = find_framework(wanted).value(),
                             .calibration = {}},
                 .in_catalog = in_catalog};
   PlanRequest& r = job.request;

@@ -43,12 +43,12 @@ AttentionMode chosen_attention(Bytes memory) {
           .limit = attention_limit(memory)};
 }
 
-void Attention::prepare(const AttentionShape& shape, Stream stream) {
+void Attention::prepare(const AttentionShape& shape, Stream stream, bool by_blocks) {
   const auto [place, is_new] = cudnn_.try_emplace(shape);
   if (!is_new) return;
   std::unique_ptr<CudnnAttention>& cudnn = place->second;
-  std::string why = "ECHELON_CUDNN=never";
-  if (cudnn_is_wanted()) {
+  std::string why = by_blocks ? "keys pass by in a ring" : "ECHELON_CUDNN=never";
+  if (!by_blocks && cudnn_is_wanted()) {
     const DeviceMemory memory = memory_of_device();
     cudnn = cudnn_attention(shape, why, chosen_attention(memory.free + memory.used));
     if (cudnn && !try_out(shape, stream)) {

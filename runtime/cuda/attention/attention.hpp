@@ -21,8 +21,9 @@ class Attention {
   /// Chooses, on the calling thread's GPU, before the shape is computed there, and has cuDNN
   /// compute it once on operands that are freed again: a kernel that is loaded by its first launch
   /// within a step may wait for another rank's. ECHELON_CUDNN=never, or no memory for those: our
-  /// kernels. ECHELON_DETERMINISTIC=1: the same bits in every run.
-  void prepare(const AttentionShape& shape, Stream stream);
+  /// kernels. ECHELON_DETERMINISTIC=1: the same bits in every run. `by_blocks`: keys come block by
+  /// block, which only our kernels take in.
+  void prepare(const AttentionShape& shape, Stream stream, bool by_blocks = false);
   /// Bytes that the kernels of a prepared shape need in addition to their operands.
   [[nodiscard]] std::int64_t workspace(const AttentionShape& shape) const;
   void forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv, Bfloat16* out,

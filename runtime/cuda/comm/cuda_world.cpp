@@ -47,8 +47,8 @@ void ring_exchange(Communicator& comm, int step, void* data, std::int64_t count)
   if (comm.rank() % 2 != 0) comm.send(data, count, Element::bf16, to);
 }
 
-/// The calls of a step in the role, with as many bytes.
-void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t bytes) {
+/// The calls of a step in the role, with as many bytes. `ring`: of context parallelism.
+void use_once(Communicator& comm, GroupRole which, bool ring, void* data, std::int64_t bytes) {
   if (which == GroupRole::forward || which == GroupRole::backward) {
     return ring_exchange(comm, which == GroupRole::forward ? 1 : -1, data,
                          bytes / bytes_of(Element::bf16));
@@ -56,10 +56,18 @@ void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t byte
   // Of what the first half holds. NCCL connects the members for sends and receives apart from its
   // collectives, when a part that is not empty is first sent: now, not within a step.
   if (which == GroupRole::cp || which == GroupRole::ep) {
-    const std::int64_t part = bytes / 2 / bytes_of(Element::bf16) / comm.size();
-    const std::vector<std::int64_t> parts(static_cast<std::size_t>(comm.size()), part);
-    auto* const out = static_cast<std::byte*>(data) + part * comm.size() * bytes_of(Element::bf16);
-    comm.all_to_all(data, parts, out, parts, Element::bf16);
+    const int members = comm.size();
+    const std::int64_t part = bytes / 2 / bytes_of(Element::bf16) / members;
+    std::vector<std::int64_t> to(static_cast<std::size_t>(members), part);
+    std::vector<std::int64_t> from = to;
+    if (ring && which == GroupRole::cp) {  // to the next from the one before
+      for (int each = 0; each < members; ++each) {
+        if (each != (comm.rank() + 1) % members) to[static_cast<std::size_t>(each)] = 0;
+        if ((each + 1) % members != comm.rank()) from[static_cast<std::size_t>(each)] = 0;
+      }
+    }
+    auto* const out = static_cast<std::byte*>(data) + part * members * bytes_of(Element::bf16);
+    comm.all_to_all(data, to, out, from, Element::bf16);
     if (which == GroupRole::cp) return;
   }
   for (const Element element : {Element::bf16, Element::f32}) {
@@ -165,6 +173,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
       host_(std::move(host)),
       gpus_(gpus),
       stream_of_(stream_of),
+      ring_(plan.cp_comm == CpComm::ring),
       nccl_use_(chosen_nccl_use()),
       nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}, Seconds{10},
             nccl_use_) {
@@ -296,7 +305,7 @@ void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
     constexpr std::int64_t kSmall = 4096;
     constexpr std::int64_t kMedium = 4 << 20;
     for (const std::int64_t size : {std::min(kSmall, bytes), std::min(kMedium, bytes), bytes}) {
-      use_once(*end, which, scratch, size);
+      use_once(*end, which, ring_, scratch, size);
     }
     wait_for(rank, which);
   }

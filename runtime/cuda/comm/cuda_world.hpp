@@ -85,6 +85,7 @@ class CudaWorld final : public World {
   std::unique_ptr<World> host_;
   Gpus gpus_;
   StreamOf stream_of_;
+  bool ring_;                                           ///< of context parallelism
   std::array<std::vector<Group>, kGroupRoles> groups_;  ///< of lines in use
   NcclUse nccl_use_;
   Nccl nccl_;

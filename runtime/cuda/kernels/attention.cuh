@@ -53,24 +53,44 @@ struct HeadRows {
   }
 };
 
-/// Offsets of heads in the rows of qkv, out and log_sum, as in cpu::attention_forward. Heads of
-/// queries and keys have `width` numbers, those of values and of the result `value`.
+/// The queries and keys of a launch, and where a row's keys lie: [k heads | v heads] from a column
+/// on.
+struct KeyBlock {
+  AttentionBlock block;
+  std::int64_t stride;
+  std::int64_t column;
+};
+/// Of a whole sequence, whose keys lie behind the queries in the same rows; of a block's.
+inline KeyBlock own_keys(const AttentionShape& s) {
+  return {{.keys = s.sequence, .causal = true, .begins = true},
+          s.qkv_stride,
+          std::int64_t{s.heads} * s.head_dim};
+}
+inline KeyBlock keys_of(const AttentionShape& s, const AttentionBlock& block) {
+  return {block, std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim()), 0};
+}
+
+/// Offsets of heads in the rows of qkv, keys, out and log_sum, as in cpu::attention_forward. Heads
+/// of queries and keys have `width` numbers, those of values and of the result `value`.
 template <int width, int value>
 struct AttentionPlaces {
   AttentionShape shape;
+  KeyBlock of_keys;
   int sample;
 
   template <class T>
-  __device__ HeadRows<T> of_qkv(T* qkv, int head) const {
-    return at(qkv, std::int64_t{head} * width);
+  __device__ HeadRows<T> queries(T* qkv, int head) const {
+    return {qkv + sample * shape.qkv_stride + std::int64_t{head} * width,
+            shape.samples * shape.qkv_stride, shape.sequence};
+  }
+  /// The block's, or all of them.
+  template <class T>
+  __device__ HeadRows<T> keys(T* keys, int kv, std::int64_t count) const {
+    return at(keys, std::int64_t{kv} * width, count);
   }
   template <class T>
-  __device__ HeadRows<T> keys(T* qkv, int kv) const {
-    return of_qkv(qkv, shape.heads + kv);
-  }
-  template <class T>
-  __device__ HeadRows<T> values(T* qkv, int kv) const {
-    return at(qkv, std::int64_t{shape.heads + shape.kv_heads} * width + std::int64_t{kv} * value);
+  __device__ HeadRows<T> values(T* keys, int kv, std::int64_t count) const {
+    return at(keys, std::int64_t{shape.kv_heads} * width + std::int64_t{kv} * value, count);
   }
   template <class T>
   __device__ HeadRows<T> of_out(T* out, int head) const {
@@ -84,9 +104,9 @@ struct AttentionPlaces {
 
  private:
   template <class T>
-  __device__ HeadRows<T> at(T* qkv, std::int64_t column) const {
-    return {qkv + sample * shape.qkv_stride + column, shape.samples * shape.qkv_stride,
-            shape.sequence};
+  __device__ HeadRows<T> at(T* keys, std::int64_t column, std::int64_t count) const {
+    return {keys + sample * of_keys.stride + of_keys.column + column,
+            shape.samples * of_keys.stride, count};
   }
 };
 
@@ -168,10 +188,11 @@ __device__ __forceinline__ int column_of(int c, int i) {
   return 8 * c + 2 * (lane_index() % 4) + i % 2;
 }
 
-/// Writes the existing ones of 16 rows from `first` on, times factors of their lane's two rows.
-template <bool vectorized, int width>
+/// Writes the existing ones of 16 rows from `first` on, times factors of their lane's two rows, or
+/// adds them to what is there.
+template <bool vectorized, bool adds = false, int width, class T>
 __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float (&factors)[2],
-                                           int first, const HeadRows<__nv_bfloat16>& to) {
+                                           int first, const HeadRows<T>& to) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first + row_of(2 * half);
@@ -179,8 +200,14 @@ __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float 
 #pragma unroll
     for (int c = 0; c < width / 8; ++c) {
       const float* const sums = rows.sums[c].at + 2 * half;
-      const Pack<2> two{{sums[0] * factors[half], sums[1] * factors[half]}};
-      store<2, vectorized>(to.first + row * to.stride + column_of(c, 0), two, 2);
+      T* const place = to.first + row * to.stride + column_of(c, 0);
+      Pack<2> two{{sums[0] * factors[half], sums[1] * factors[half]}};
+      if constexpr (adds) {
+        const Pack<2> there = load<2, vectorized>(place, 2);
+        two.at[0] += there.at[0];
+        two.at[1] += there.at[1];
+      }
+      store<2, vectorized>(place, two, 2);
     }
   }
 }
@@ -205,7 +232,7 @@ inline float score_scale(const AttentionShape& shape) {
   return static_cast<float>(shape.score_factor / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-/// Whether rows can be accessed 16 bytes at a time.
+/// Whether rows can be accessed 16 bytes at a time. Keys of their own have whole rows of heads.
 template <class... Pointers>
 bool aligned_rows(const AttentionShape& s, const Pointers*... pointers) {
   return aligned(pointers...) && s.qkv_stride % 8 == 0 && s.out_stride % 8 == 0;

@@ -1,4 +1,5 @@
-// The heads of rows, split among context-parallel ranks and joined again. One read, one write.
+// The heads of rows, split among context-parallel ranks and joined again, or some of them packed.
+// One read, one write.
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {
@@ -44,6 +45,22 @@ __global__ void move_heads(const T* from, T* to, HeadSplit split) {
   }
 }
 
+/// Block x: a piece; y: a part of it.
+template <class T, bool vectorized>
+__global__ void move_pieces(const T* from, T* to, Pieces pieces) {
+  constexpr int n = vectorized ? kPack<T> : 1;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (column >= pieces.width) return;
+  const T* const x = from + row * pieces.from_stride + column;
+  T* const y = to + row * pieces.to_stride + column;
+  if constexpr (vectorized) {
+    store_bits(y, load_bits<uint4>(x));
+  } else {
+    *y = *x;
+  }
+}
+
 template <class T, bool joins>
 void launch_move_heads(Stream stream, const HeadSplit& split, const T* from, T* to) {
   using D = typename OnDevice<T>::Type;
@@ -71,9 +88,25 @@ void join_heads(Stream stream, const HeadSplit& split, const T* parts, T* x) {
   launch_move_heads<T, true>(stream, split, parts, x);
 }
 
+template <class T>
+void copy_pieces(Stream stream, const Pieces& pieces, const T* from, T* to) {
+  using D = typename OnDevice<T>::Type;
+  const auto whole = [](std::int64_t numbers) { return numbers % kPack<D> == 0; };
+  const bool packs = whole(pieces.width) && whole(pieces.from_stride) && whole(pieces.to_stride);
+  with_flag(packs && aligned(from, to), [&](auto vectorized) {
+    constexpr std::int64_t n = vectorized.value ? kPack<D> : 1;
+    const std::int64_t work = ceil_div(pieces.width, n);
+    const unsigned threads = threads_for(work, kHeadSplitThreads);
+    launch<move_pieces<D, vectorized.value>>(
+        stream, grid_of(pieces.rows, ceil_div(work, std::int64_t{threads})), threads, 0,
+        on_device(from), on_device(to), pieces);
+  });
+}
+
 #define ECHELON_HEAD_SPLIT(T)                                           \
   template void split_heads<T>(Stream, const HeadSplit&, const T*, T*); \
-  template void join_heads<T>(Stream, const HeadSplit&, const T*, T*);
+  template void join_heads<T>(Stream, const HeadSplit&, const T*, T*);  \
+  template void copy_pieces<T>(Stream, const Pieces&, const T*, T*);
 ECHELON_HEAD_SPLIT(float)
 ECHELON_HEAD_SPLIT(Bfloat16)
 #undef ECHELON_HEAD_SPLIT

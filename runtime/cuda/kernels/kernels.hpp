@@ -136,13 +136,15 @@ template <class T>
 void split_latent_heads(Stream stream, const LatentShape& shape, const float* table, const T* dqkv,
                         T* dq, T* dkv, T* dlatents);
 
-// ---- Heads split among ranks (head_split.cu)
+// ---- Heads split among ranks, keys passed between them (head_split.cu)
 
 /// [parts, rows, width / parts] from rows of all heads, and back.
 template <class T>
 void split_heads(Stream stream, const HeadSplit& split, const T* x, T* parts);
 template <class T>
 void join_heads(Stream stream, const HeadSplit& split, const T* parts, T* x);
+template <class T>
+void copy_pieces(Stream stream, const Pieces& pieces, const T* from, T* to);
 
 // ---- Attention (attention_forward.cu, attention_backward.cu)
 
@@ -161,6 +163,15 @@ void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat1
 void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
                         Bfloat16* dqkv, float* workspace);
+/// As in operators.def; the workspace of the backward is attention_backward's.
+void attention_block_forward(Stream stream, const AttentionShape& shape,
+                             const AttentionBlock& block, const Bfloat16* qkv, const Bfloat16* keys,
+                             float* out, float* log_sum);
+void attention_block_backward(Stream stream, const AttentionShape& shape,
+                              const AttentionBlock& block, const Bfloat16* qkv,
+                              const Bfloat16* keys, const Bfloat16* out, const float* log_sum,
+                              const Bfloat16* dout, Bfloat16* dqkv, Bfloat16* dkeys,
+                              float* workspace);
 
 // ---- Experts (experts.cu)
 

@@ -156,6 +156,10 @@ void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
   copy_bytes(from, to, count * static_cast<std::int64_t>(sizeof(T)));
 }
 
+void CudaKernels::copy_pieces(const Pieces& pieces, const T* from, T* to) {
+  enqueue([&](cudaStream_t on) { cuda::copy_pieces<T>(on, pieces, from, to); }, pieces, from, to);
+}
+
 void CudaKernels::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                                 std::int64_t width) {
   enqueue([&](cudaStream_t on) { cuda::add_positions<T>(on, x, positions, rows, samples, width); },
@@ -193,16 +197,17 @@ const float* CudaKernels::rotation(int width, const RotaryFrequencies& frequenci
   return rotation.table;
 }
 
-void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
-                         int direction) {
-  const float* const table = rotation(s.head_dim, frequencies);
+void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies,
+                         std::int64_t first_position, T* qkv, int direction) {
+  const float* const table =
+      rotation(s.head_dim, frequencies) + first_position * 2 * std::ssize(frequencies.angles);
   enqueue(
       [&](cudaStream_t on) {
         cuda::rotate<T>(on, qkv, table, s.sequence * s.samples, s.qkv_stride, s.samples,
                         s.heads + s.kv_heads, s.head_dim,
                         static_cast<int>(frequencies.angles.size()), direction);
       },
-      s, qkv, direction);
+      s, first_position, qkv, direction);
 }
 
 void CudaKernels::normalize_latents(const LatentShape& s, const LatentNorms<T>& norms,
@@ -263,6 +268,26 @@ void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, 
                             scratch<std::byte>(attention_.workspace(shape)));
       },
       shape, qkv, out, log_sum, dout, dqkv);
+}
+
+void CudaKernels::attention_block_forward(const AttentionShape& shape, const AttentionBlock& block,
+                                          const T* qkv, const T* keys, float* out, float* log_sum) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::attention_block_forward(on, shape, block, qkv, keys, out, log_sum);
+      },
+      shape, block, qkv, keys, out, log_sum);
+}
+
+void CudaKernels::attention_block_backward(const AttentionShape& shape, const AttentionBlock& block,
+                                           const T* qkv, const T* keys, const T* out,
+                                           const float* log_sum, const T* dout, T* dqkv, T* dkeys) {
+  enqueue(
+      [&](cudaStream_t on) {
+        cuda::attention_block_backward(on, shape, block, qkv, keys, out, log_sum, dout, dqkv, dkeys,
+                                       scratch<float>(attention_backward_workspace(shape)));
+      },
+      shape, block, qkv, keys, out, log_sum, dout, dqkv, dkeys);
 }
 
 void CudaKernels::route(const Router& router, const T* logits, const T* bias,
@@ -381,6 +406,10 @@ void CudaKernels::copy_wide(const float* from, float* to, std::int64_t count) {
 }
 
 void CudaKernels::copy_to_wide(const T* from, float* to, std::int64_t count) {
+  enqueue([&](cudaStream_t on) { cuda::cast(on, from, to, count); }, from, to, count);
+}
+
+void CudaKernels::copy_from_wide(const float* from, T* to, std::int64_t count) {
   enqueue([&](cudaStream_t on) { cuda::cast(on, from, to, count); }, from, to, count);
 }
 

@@ -60,7 +60,7 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
     if (spec.layers > 0) {
       const AttentionShape shape = attention_shape_of(spec);
-      attention_.prepare(shape, stream());
+      attention_.prepare(shape, stream(), spec.passes_keys());
       scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
     }
     downloads_bytes_ = std::max<std::int64_t>(

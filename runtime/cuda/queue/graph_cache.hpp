@@ -121,6 +121,8 @@ class GraphCache {
          s.kv_rank);
   }
   void add(const HeadSplit& s) { note(s.rows, s.parts, s.query, s.key, s.value); }
+  void add(const Pieces& p) { note(p.rows, p.width, p.from_stride, p.to_stride); }
+  void add(const AttentionBlock& b) { note(b.first_query, b.keys, b.causal, b.begins); }
   void add(const Router& r) {
     note(r.rows, r.experts, r.choices, r.normalized, r.scaling, r.score, r.groups, r.group_choices,
          r.group_best);

@@ -13,6 +13,9 @@ TEST_CASE("the plans that a search finds for adapters run, and report memory as 
       "--model gpt2-tiny --cluster this-machine --gpus 4 --framework echelon --lora 8 --seq 64 "
       "--global-batch 16 --top 6 --json -o plan.json");
   REQUIRE(found.exit_code == 0);
+  const ProcessResult idle = runs.run("plan.json --steps 3 --lora-alpha 0");
+  CHECK(idle.exit_code == 2);
+  CHECK(idle.err.find("a number above 0") != std::string::npos);
   const ProcessResult ran =
       runs.run("plan.json --steps 3 --report report.json --lora-alpha 16 --export adapters");
   INFO(ran.err);

@@ -41,12 +41,14 @@ std::vector<std::string> launchers(const Runs& runs) {
 TEST_CASE("processes compute the bits that threads compute") {
   const Runs runs;
   if (const std::string why = no_mpi(runs); !why.empty()) return skip(why);
-  const std::vector<std::pair<int, std::string>> plans = {{2, "--tp 2"},
-                                                          {2, "--pp 2 --tp 1"},
-                                                          {4, "--tp 2 --pp 2"},
-                                                          {4, "--dp 4 --tp 1 --zero 3"},
-                                                          {4, "--tp 2 --dp 2 --zero 3 --lora 8"},
-                                                          {4, "--cp 2 --tp 2 --sequence-parallel"}};
+  const std::vector<std::pair<int, std::string>> plans = {
+      {2, "--tp 2"},
+      {2, "--pp 2 --tp 1"},
+      {4, "--tp 2 --pp 2"},
+      {4, "--dp 4 --tp 1 --zero 3"},
+      {4, "--tp 2 --dp 2 --zero 3 --lora 8"},
+      {4, "--cp 2 --cp-comm a2a --tp 2 --sequence-parallel"},
+      {4, "--cp 4 --cp-comm p2p"}};
   for (const auto& [ranks, degrees] : plans) {
     INFO(degrees);
     runs.plan("plan.json", ranks, degrees);

@@ -80,5 +80,5 @@ TEST_CASE("flags in any order give the same bytes of JSON") {
     CHECK(answer(flags) == once);
     winners += once.find("\"winner\": {") != std::string::npos ? 1 : 0;
   }
-  CHECK(winners >= 90);
+  CHECK(winners >= 85);
 }

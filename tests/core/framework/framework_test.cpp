@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "core/model/model_io.hpp"
@@ -43,7 +45,8 @@ std::string contradiction(const Framework& f) {
   }
   if (!f.calibrated_as.empty() && f.calibrated_as == f.name) return "a relative of itself";
   const auto own = [&](const FrameworkDefaults& d) {
-    return d.software == f.name && d.detail.empty();  // of all releases that have none of their own
+    // of all releases that have none of their own
+    return d.software == f.name && d.detail.empty() && d.since.empty();
   };
   if (std::ranges::count_if(f.defaults, own) != 1) return "no defaults of its own";
   return {};
@@ -88,7 +91,7 @@ TEST_CASE("a table that contradicts itself is found") {
 }
 
 TEST_CASE("one framework stands for every software, and one for every kind of unknown ones") {
-  std::set<std::pair<std::string_view, std::string_view>> software;
+  std::set<std::tuple<std::string_view, std::string_view, std::string_view>> software;
   std::multiset<Evident> unknown;
   for (const Framework& framework : frameworks()) {
     for (const FrameworkDefaults& defaults : framework.defaults) {
@@ -96,7 +99,7 @@ TEST_CASE("one framework stands for every software, and one for every kind of un
       if (defaults.evident != Evident::nothing) {
         unknown.insert(defaults.evident);
       } else {
-        CHECK(software.emplace(defaults.software, defaults.detail).second);
+        CHECK(software.emplace(defaults.software, defaults.detail, defaults.since).second);
       }
     }
   }

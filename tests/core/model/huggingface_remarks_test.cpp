@@ -65,6 +65,14 @@ TEST_CASE("what a file has beyond its language model is said") {
   };
   const Json packed = {{"quant_method", "gptq"}, {"bits", 4}};
   CHECK(says(remarks(changed_family("qwen3-4b", "quantization_config", packed)), "(gptq)"));
+  Json bits = {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
+  bits["bnb_4bit_quant_type"] = "nf4";
+  bits["bnb_4bit_use_double_quant"] = true;
+  CHECK(says(remarks(changed_family("qwen3-4b", "quantization_config", bits)),
+             "--quantized-weights nf4:double-quant"));
+  bits["bnb_4bit_quant_type"] = "fp4";
+  CHECK_FALSE(says(remarks(changed_family("qwen3-4b", "quantization_config", bits)),
+                   "--quantized-weights"));
   CHECK(says(remarks(changed_family("gemma3-1b", "use_bidirectional_attention", true)),
              "use_bidirectional_attention"));
   CHECK(

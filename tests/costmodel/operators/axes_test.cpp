@@ -123,6 +123,24 @@ TEST_CASE("recomputed attention behind an all-to-all of packed heads repeats it"
   CHECK(exposed(Recompute::selective, 1) == Seconds{});
 }
 
+TEST_CASE(
+    "recomputed attention of our own ring repeats it, beside the kernels where these overlap") {
+  Setup s = setup("8b", 8, 131072);
+  s.framework = find_framework("echelon").value();
+  const auto exposed = [&](Recompute how, double overlap) {
+    s.calibration.tp_overlap = overlap;
+    ParallelPlan p = plan(s, 1, 8, 1);
+    p.cp_comm = CpComm::ring;
+    p.recompute = how;
+    return s.cost_model().price(p).time.parts.exposed[Axis::cp];
+  };
+  // Keys and values once forward, backward again, and their gradients.
+  const double more = exposed(Recompute::selective, 0) / exposed(Recompute::none, 0);
+  CHECK(more == Approx(4.0 / 3).epsilon(0.01));
+  // A block's attention takes longer than its transfer.
+  CHECK(exposed(Recompute::selective, 1) == Seconds{});
+}
+
 TEST_CASE("one context-parallel rank has no context communication, more have some") {
   const Setup s = setup("8b", 64, 8192);
   CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.exposed[Axis::cp] == Seconds{});

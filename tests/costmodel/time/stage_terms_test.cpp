@@ -164,7 +164,8 @@ TEST_CASE("Echelon's backward computes norms and activations again, and sums gra
 }
 
 // Twice the microbatches double what is reduced in each of them, and leave one reduction one.
-TEST_CASE("FSDP reduces in every microbatch without a pipeline, and once with one") {
+TEST_CASE(
+    "FSDP reduces in every microbatch without a pipeline, and once with one or without sync") {
   TermCase c("torchtitan", "bf16:fsdp-fp32-shards");
   c.calibration.dp_overlap = 0;
   const auto exposed = [&](int pp, int zero) {
@@ -192,6 +193,12 @@ TEST_CASE("FSDP reduces in every microbatch without a pipeline, and once with on
   c.framework.reduces_once_in_pipeline = true;
   CHECK(exposed(2, 3) / each == Approx(0.5));
   CHECK(reduction(2, 3) == reduction(2, 2));
+  // Without synchronisation between microbatches: one reduction, and both gathers.
+  const Seconds gathers = exposed(1, 3) - exposed(1, 2);
+  c.framework.accumulates_whole = true;
+  CHECK(exposed(1, 2) == 0_us);
+  CHECK(exposed(1, 3).in(1_us) == Approx(gathers.in(1_us)));
+  CHECK(reduction(1, 3) > 0_us);
 }
 
 namespace {

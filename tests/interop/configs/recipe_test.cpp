@@ -175,23 +175,51 @@ RunConfig recipe_run(const char* model) {
 }
 
 // Source: torchtitan v0.3.0, torchtitan/trainer.py:179, _validate_cuda_graphs.
-TEST_CASE("a recipe runs without CUDA graphs, as priced, with compiled model and loss") {
+TEST_CASE("a recipe states whether it runs in CUDA graphs, with compiled model and loss") {
   const ConfigFormat& format = **find_config_format("torchtitan-main");
-  for (const char* model : {"llama3-8b", "deepseek-v3", "qwen3-30b-a3b"}) {
-    RunConfig run = recipe_run(model);
-    const ExportedConfig exported = export_config(format, run);
-    CAPTURE(exported.text);
-    CHECK(exported.lost.empty());
-    CHECK(exported.text.find("config.training.disable_cuda_graphs = True") != std::string::npos);
-    CHECK(exported.text.find("config.compile.components = [\"model\", \"loss\"]") !=
-          std::string::npos);
-    const ImportedConfig back = recipe_of(exported.text);
-    CHECK(back.unpriced.empty());
-    run.plan.cuda_graphs = CudaGraphs::full_iteration;
-    CHECK_FALSE(export_config(format, run).lost.empty());
+  for (const char* model : {"llama3-8b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-20b"}) {
+    for (const bool graphs : {false, true}) {
+      RunConfig run = recipe_run(model);
+      run.plan.cuda_graphs = graphs ? CudaGraphs::full_iteration : CudaGraphs::none;
+      const ExportedConfig exported = export_config(format, run);
+      CAPTURE(exported.text);
+      const auto has = [&](const std::string& text) {
+        return exported.text.find(text) != std::string::npos;
+      };
+      CHECK(exported.lost.empty());
+      CHECK(has(graphs ? "config.training.disable_cuda_graphs = False"
+                       : "config.training.disable_cuda_graphs = True"));
+      CHECK(has("config.compile.components = [\"model\", \"loss\"]"));
+      // Its own attention has lists of documents, whose shapes change.
+      CHECK(has("attn_backend=\"flex\"") == (graphs && run.model.attention_sinks));
+      const ImportedConfig back = recipe_of(exported.text);
+      CHECK(back.unpriced.empty());
+      CHECK(back.config.plan.cuda_graphs == run.plan.cuda_graphs);
+    }
   }
-  CHECK(not_priced(recipe_of(on_function("llama3", "llama3_8b")),
-                   "training.disable_cuda_graphs is not set: priced are runs without CUDA graphs"));
+  RunConfig unnamed = recipe_run("olmoe-7b");  // the user's function, with this argument
+  unnamed.plan.ep = 8;
+  unnamed.plan.dispatcher = Dispatcher::hybridep;
+  const ExportedConfig own = export_config(format, unnamed);
+  CAPTURE(own.text);
+  CHECK(own.lost.empty());
+  CHECK(own.text.find("from FILL_IN import model_registry") != std::string::npos);
+  CHECK(own.text.find("model_registry(\"FILL_IN\", moe_comm_backend=\"hybridep\")") !=
+        std::string::npos);
+  RunConfig layers = recipe_run("llama3-8b");
+  layers.plan.cuda_graphs = CudaGraphs::layers;
+  CHECK_FALSE(export_config(format, layers).lost.empty());
+  const auto graphs_of = [](const char* family, const char* function) {
+    return recipe_of(on_function(family, function)).config.plan.cuda_graphs;
+  };
+  CHECK(graphs_of("llama3", "llama3_8b") == CudaGraphs::full_iteration);
+  CHECK(graphs_of("deepseek_v3", "deepseek_v3_671b") == CudaGraphs::none);  // its own setting
+  const ConfigFormat& release = **find_config_format("torchtitan-toml");
+  RunConfig run = recipe_run("llama3-8b");
+  run.plan.cuda_graphs = CudaGraphs::full_iteration;
+  const ExportedConfig older = export_config(release, run);
+  REQUIRE(older.lost.size() == 1);
+  CHECK(older.lost.front().why.starts_with("CUDA graphs, which releases with TOML files"));
 }
 
 TEST_CASE("a model without a function of its own is written into another's") {

@@ -69,6 +69,7 @@ class BruteForce {
     for (int tp = 1; tp <= n; ++tp) {
       for (int cp = 1; cp * tp <= n; ++cp) {
         for (int pp = 1; pp * cp * tp <= n; ++pp) {
+          if (pp > 1 && r_.framework.pipeline_needs_own_model) break;  // unless they are pinned
           if (n % (tp * cp * pp) == 0) degrees(tp, cp, pp, n / (tp * cp * pp));
         }
       }
@@ -115,7 +116,7 @@ class BruteForce {
   }
 
   /// Every dispatcher, with and without overlap, and every scope of CUDA graphs but a whole step of
-  /// experts, which no search tries.
+  /// experts beside graphs of layers, which no search tries.
   void exchanges() {
     for (const Dispatcher dispatcher :
          {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep}) {
@@ -123,7 +124,9 @@ class BruteForce {
         for (const CudaGraphs graphs :
              {CudaGraphs::none, CudaGraphs::layers, CudaGraphs::full_iteration}) {
           const bool experts = r_.model.moe.experts > 0;
-          if (graphs == CudaGraphs::full_iteration && experts) continue;
+          if (graphs == CudaGraphs::full_iteration && experts && r_.framework.graphs_of_layers) {
+            continue;
+          }
           // What they gain of dense layers does not depend on the number of GPUs.
           if (graphs == CudaGraphs::layers && !experts && r_.cluster.gpus() > 2) continue;
           plan_.dispatcher = dispatcher;

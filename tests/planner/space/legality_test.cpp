@@ -411,6 +411,7 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
     r.job.sequence = sequence;
     ParallelPlan p = legal_plan();
     p.tp = 4;
+    p.sequence_parallel = false;
     p.cp = cp;
     p.cp_comm = comm;
     p.dp = 64 / 4 / 4 / cp;
@@ -425,7 +426,9 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
   CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "framework-lacks-feature");
   CHECK(reason(2, CpComm::all_to_all, 4096, "echelon") == "legal");
   CHECK(reason(2, CpComm::all_to_all, 4104, "echelon") == "legal");  // one slice per rank
-  CHECK(reason(2, CpComm::ring, 4096, "echelon") == "framework-lacks-feature");
+  CHECK(reason(2, CpComm::ring, 4104, "echelon") == "legal");
+  CHECK(reason(4, CpComm::all_to_all, 4100, "echelon") == "legal");
+  CHECK(reason(4, CpComm::ring, 4100, "echelon") == "sequence-not-divisible");
 }
 
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {

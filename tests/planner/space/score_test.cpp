@@ -107,7 +107,7 @@ TEST_CASE("each unusual feature is found, and plain plans have none") {
   zero.framework = *find_framework("deepspeed");
   CHECK(names_of(zero, plan_of(zero)).empty());
   zero.constraints.pin<&P::pp>(4);
-  CHECK(names_of(zero, plan_of(zero)) == Names{"stages", "own-model"});
+  CHECK(names_of(zero, plan_of(zero)) == Names{"stages"});
   PlanRequest deep = request_for("gpt3-175b", "dgx-h100", 64);
   deep.constraints.pin<&P::pp>(4);
   deep.constraints.pin<&P::vpp>(12);

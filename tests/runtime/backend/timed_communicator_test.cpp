@@ -50,6 +50,11 @@ class NotingCommunicator final : public Communicator {
   void all_gather(const void*, void*, std::int64_t, Element) override {}
   void all_to_all(const void*, const ExchangeParts&, void*, const ExchangeParts&,
                   Element) override {}
+  void start_all_to_all(const void*, const ExchangeParts&, void*, const ExchangeParts&,
+                        Element) override {
+    on_.note("begin");
+  }
+  void finish_all_to_all() override { on_.note("finish"); }
   void broadcast(void*, std::int64_t, Element, int) override {}
   void send(const void*, std::int64_t, Element, int) override {}
   void receive(void*, std::int64_t, Element, int) override {}
@@ -77,6 +82,21 @@ std::string notes_of(bool has_side, bool begun) {
 TEST_CASE("the time of a collective that a queue waits for begins before the host calls it") {
   CHECK(notes_of(true, false) == "start fork call mark join 7 stop ");
   CHECK(notes_of(false, false) == "start call stop ");
+}
+
+TEST_CASE("an all-to-all that was begun ends behind the kernels beside it") {
+  const auto notes = [](bool has_side) {
+    NotingStream stream(has_side);
+    NotingCommunicator inner(stream);
+    TimedCommunicator timed(inner, stream, Within::ep_comm);
+    const std::vector<std::int64_t> none = {0};
+    const auto pending = timed.begin_all_to_all(nullptr, none, nullptr, none, Element::f32);
+    stream.note("kernel");
+    timed.await_all_to_all(pending);
+    return stream.notes();
+  };
+  CHECK(notes(true) == "fork begin mark kernel start finish join 7 stop ");
+  CHECK(notes(false) == "start begin stop kernel start finish stop ");
 }
 
 TEST_CASE("the time of a collective that runs beside kernels is what the queue waits behind them") {

@@ -122,7 +122,12 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
     const std::int64_t arrived = std::accumulate(from.begin(), from.end(), std::int64_t{0});
     std::byte* out = empty(arrived * bytes_of(element));
     std::byte* in = own(sent);
-    comm.all_to_all(in, to, out, from, element);
+    if (sent % 2 == 0) {
+      comm.all_to_all(in, to, out, from, element);
+    } else {
+      comm.start_all_to_all(in, to, out, from, element);
+      comm.finish_all_to_all();
+    }
     operands.spoil(in, sent * bytes_of(element));
     operands.keep(out, arrived * bytes_of(element));
   }

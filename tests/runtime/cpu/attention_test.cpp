@@ -127,6 +127,94 @@ TEST_CASE("the gradient of attention agrees with finite differences, heads shari
   }
 }
 
+/// Rows [first, first + count) of `stride` numbers each.
+std::vector<double> rows_of(const std::vector<double>& x, std::int64_t stride, std::int64_t first,
+                            std::int64_t count) {
+  return {x.begin() + first * stride, x.begin() + (first + count) * stride};
+}
+
+/// The k and v heads of rows.
+std::vector<double> keys_of(const AttentionShape& s, const std::vector<double>& qkv) {
+  const std::int64_t width = std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim());
+  std::vector<double> keys;
+  for (std::int64_t row = 0; row < s.sequence * s.samples; ++row) {
+    const auto first = qkv.begin() + row * s.qkv_stride + std::int64_t{s.heads} * s.head_dim;
+    keys.insert(keys.end(), first, first + width);
+  }
+  return keys;
+}
+
+/// Attention of two halves of a sequence, each of which has the other's keys in turn, is attention
+/// of the whole: the second half sees all keys of the first, the first none of the second. Half of
+/// the keys, and half of the queries, as a ring of balanced ranks sees them.
+TEST_CASE("attention taken in block by block is that of all keys, forward and backward") {
+  for (auto s : {attention_shape(6, 2, 2, 1, 5), attention_shape(130, 1, 4, 2, 7),
+                 attention_shape(1300, 1, 2, 1, 3), latent_attention_shape(10, 2, 2, 5, 3)}) {
+    CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim);
+    const auto qkv = attention_input<double>(s, 48);
+    const auto dout = attention_gradient<double>(s, 49);
+    const auto whole = attention(s, qkv, dout);
+    const std::int64_t half = s.sequence / 2;
+    const std::int64_t rows = half * s.samples;
+    AttentionShape part = s;
+    part.sequence = half;
+    const auto early = rows_of(qkv, s.qkv_stride, 0, rows);
+    const auto late = rows_of(qkv, s.qkv_stride, rows, rows);
+    const auto late_dout = rows_of(dout, s.out_stride, rows, rows);
+    const AttentionBlock own{.keys = half, .causal = true, .begins = true};
+    const AttentionBlock some{.keys = half / 3};  // of the keys before, then the rest to some
+    std::vector<double> out(late_dout.size());
+    std::vector<double> log_sum(static_cast<std::size_t>(rows * s.heads));
+    const std::int64_t width = std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim());
+    const auto keys = keys_of(part, early);
+    std::vector<double> rest(keys.begin() + half / 3 * s.samples * width, keys.end());
+    rest.resize(keys.size(), 1e9);  // never seen
+    const AttentionBlock others{.keys = half - half / 3};
+    cpu::attention_block_forward(part, own, late.data(), keys_of(part, late).data(), out.data(),
+                                 log_sum.data());
+    cpu::attention_block_forward(part, some, late.data(), keys.data(), out.data(), log_sum.data());
+    cpu::attention_block_forward(part, others, late.data(), rest.data(), out.data(),
+                                 log_sum.data());
+    CHECK(distance(out, rows_of(whole.out, s.out_stride, rows, rows)) < kClose<double>);
+    std::vector<double> dqkv(late.size(), 0.0);
+    std::vector<double> own_keys(keys.size(), 7.0);
+    std::vector<double> dkeys(keys.size(), 7.0);
+    cpu::attention_block_backward(part, {.keys = half}, late.data(), keys.data(), out.data(),
+                                  log_sum.data(), late_dout.data(), dqkv.data(), dkeys.data());
+    cpu::attention_block_backward(part, own, late.data(), keys_of(part, late).data(), out.data(),
+                                  log_sum.data(), late_dout.data(), dqkv.data(), own_keys.data());
+    const auto late_gradient = rows_of(whole.dqkv, s.qkv_stride, rows, rows);
+    CHECK(distance(own_keys, keys_of(part, late_gradient)) < kClose<double>);
+    // Of the keys before: what the queries among them add.
+    const auto early_only = attention(part, early, rows_of(dout, s.out_stride, 0, rows));
+    auto sum = keys_of(part, early_only.dqkv);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += dkeys[i];
+    CHECK(distance(sum, keys_of(part, rows_of(whole.dqkv, s.qkv_stride, 0, rows))) <
+          kClose<double>);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = 0; i < std::int64_t{s.heads} * s.head_dim; ++i) {
+        const auto at = static_cast<std::size_t>(row * s.qkv_stride + i);
+        CHECK(std::abs(dqkv[at] - late_gradient[at]) < 1e-11);
+      }
+    }
+    // Queries from the second half on leave the others, keys beyond the block have no gradient.
+    auto again = out;
+    auto sums = log_sum;
+    const AttentionBlock few{.first_query = half / 2, .keys = half / 3};
+    cpu::attention_block_forward(part, few, late.data(), keys.data(), again.data(), sums.data());
+    const auto untouched = half / 2 * s.samples * s.out_stride;
+    CHECK(std::equal(again.begin(), again.begin() + untouched, out.begin()));
+    CHECK(again != out);
+    auto partly = dqkv;
+    cpu::attention_block_backward(part, few, late.data(), keys.data(), again.data(), sums.data(),
+                                  late_dout.data(), partly.data(), dkeys.data());
+    CHECK(std::equal(partly.begin(), partly.begin() + half / 2 * s.samples * s.qkv_stride,
+                     dqkv.begin()));
+    CHECK(std::all_of(dkeys.begin() + half / 3 * s.samples * width, dkeys.end(),
+                      [](double x) { return x == 0; }));
+  }
+}
+
 /// Against finite differences of single numbers, where there are too many for all.
 TEST_CASE("the gradient is right across tiles of keys") {
   const auto s = attention_shape(1030, 1, 2, 1, 3);

@@ -44,7 +44,7 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   const std::int64_t sup = up64(w * r * (model.gated_mlp ? 2 * sf : sf));
   const std::int64_t gates = model.moe.shared_expert_gate ? r : 0;
   const std::int64_t shared = sup + up64(w * gates);
-  const std::int64_t core = (spec.cp > 1 ? 2 : 1) * up64(w * r * q) + up64(wide * r * a);
+  const std::int64_t core = (spec.splits_heads() ? 2 : 1) * up64(w * r * q) + up64(wide * r * a);
   ChunkMemory m;
   std::int64_t reread = 0;
   for (int l = 0; l < spec.layers; ++l) {
@@ -72,8 +72,10 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   }
   std::int64_t turn = 0;
   if (spec.layers > 0) {
-    const std::int64_t copies = model.qk_norm || spec.cp > 1 ? 2 : 1;
+    const std::int64_t copies = model.qk_norm || spec.splits_heads() ? 2 : 1;
     turn = up64(w * r * q) + copies * up64(w * r * qkv);
+    const std::int64_t keys = w * r * (qkv - a * model.head_dim);
+    if (spec.passes_keys()) turn += 2 * up64(2 * keys) + up64(keys);
     if (model.latent()) {
       turn += projections + up64(w * r * mla.kv_lora_rank) +
               up64(w * r * (mla.q_lora_rank > 0 ? mla.q_lora_rank : h));
@@ -131,6 +133,13 @@ TEST_CASE("memory of a chunk equals the formulas") {
               CHECK(brief.workspace == expected.workspace);
               const ChunkMemory twice = ChunkLayout<double>(spec).memory();
               CHECK(twice.saved == memory_by_formula(spec, 8, 8).saved);
+              if (cp == 1) continue;
+              spec.cp_comm = CpComm::ring;
+              const ChunkMemory ring = ChunkLayout<Bfloat16>(spec).memory();
+              const ChunkMemory passing = memory_by_formula(spec, 2, 4);
+              CHECK(ring.saved == passing.saved);
+              CHECK(ring.weight_inputs == passing.weight_inputs);
+              CHECK(ring.workspace == passing.workspace);
             }
           }
         }

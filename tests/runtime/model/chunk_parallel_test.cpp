@@ -194,14 +194,16 @@ std::vector<std::string> collectives_of_a_layer(bool split, Recompute recompute,
   return all;
 }
 
-/// The same over two context-parallel ranks.
-std::vector<std::string> exchanges_of_a_layer(Recompute recompute) {
+/// The same over context-parallel ranks.
+std::vector<std::string> exchanges_of_a_layer(Recompute recompute, int cp = 2,
+                                              CpComm comm = CpComm::all_to_all) {
   std::vector<std::string> all;
   for (const bool halves : {false, true}) {
     ChunkRun run = three_layers(recompute, halves);
-    run.cp = 2;
+    run.cp = cp;
+    run.cp_comm = comm;
     ParallelPlan plan;
-    plan.cp = 2;
+    plan.cp = cp;
     RunThreads run_threads(Seconds{60});
     const std::unique_ptr<World> world = thread_world(run_threads, plan, run.model);
     for (const int rank : world->local_ranks()) {
@@ -229,6 +231,25 @@ TEST_CASE("exchanges of heads in a layer are those that are priced") {
   CHECK(exchanges_of_a_layer(Recompute::selective) ==
         Noted{both, "AA192 " + back, "AA192 " + back, ""});
   CHECK(exchanges_of_a_layer(Recompute::full) == Noted{both, both + back, both + back, ""});
+}
+
+TEST_CASE("passes of a ring in a layer are those that are priced") {
+  using Noted = std::vector<std::string>;
+  const auto passes = [](Recompute how, int cp) {
+    return exchanges_of_a_layer(how, cp, CpComm::ring);
+  };
+  // 8 rows on each of two ranks, of 2·2·6 numbers in keys and values: one block forward; backward
+  // one, and its gradients home.
+  const std::string one = "AA192 ";
+  CHECK(passes(Recompute::none, 2) == Noted{one, one + one, one + one, ""});
+  for (const Recompute how : {Recompute::selective, Recompute::full})
+    CHECK(passes(how, 2) == Noted{one, one + one + one, one + one + one, ""});
+  // 4 rows on each of four ranks: three blocks; their gradients go two ranks far, and home, of
+  // which one step is together with a block.
+  const std::string three = "AA96 AA96 AA96 ";
+  const std::string back = "AA96 AA96 AA192 AA96 AA96 ";
+  CHECK(passes(Recompute::none, 4) == Noted{three, back, back, ""});
+  CHECK(passes(Recompute::selective, 4) == Noted{three, three + back, three + back, ""});
 }
 
 TEST_CASE("collectives of a layer are those of the table") {

@@ -31,6 +31,7 @@ struct ChunkRun {
   ModelSpec model;
   int tp = 1;
   int cp = 1;  ///< of run_chunks: 1
+  CpComm cp_comm = CpComm::all_to_all;
   bool sequence_parallel = false;
   int chunks = 1;  ///< consecutive chunks
   int units = 1;
@@ -106,6 +107,7 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
   spec.tp = run.tp;
   spec.tp_rank = tp_rank;
   spec.cp = run.cp;
+  spec.cp_comm = run.cp_comm;
   spec.sequence_parallel = run.sequence_parallel;
   spec.microbatch = run.samples;
   spec.sequence = run.sequence;

@@ -109,19 +109,22 @@ TEST_CASE("a plan with experts is executed if every tensor-parallel rank has a p
   CHECK(lacks(uneven.error().message(), "experts of width 7 over tp 2") == "");
 }
 
-TEST_CASE("context parallelism is executed by exchanging heads, and refused as a ring") {
+TEST_CASE("context parallelism is executed by a ring or by exchanging heads, where these divide") {
   PlanFile file;
   file.model = load_model("gpt2-tiny").value();
   file.job.precision = find_precision("fp32").value();
   file.job.sequence = 32;
   file.job.global_batch = 8;
   file.plan.cp = 2;
-  const Status ring = check_executable(file, "cpu");
-  REQUIRE_FALSE(ring.ok());
-  CHECK(lacks(ring.error().message(), "cp 2 by p2p (ring attention)") == "");
-  CHECK(lacks(ring.error().message(), "--cp-comm a2a") == "");
-  file.plan.cp_comm = CpComm::all_to_all;
-  CHECK(check_executable(file, "cpu").ok());
+  file.plan.cp_comm = CpComm::all_gather;
+  const Status gathered = check_executable(file, "cpu");
+  REQUIRE_FALSE(gathered.ok());
+  CHECK(lacks(gathered.error().message(), "cp 2 by all_gather") == "");
+  CHECK(lacks(gathered.error().message(), "--cp-comm p2p") == "");
+  for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
+    file.plan.cp_comm = comm;
+    CHECK(check_executable(file, "cpu").ok());
+  }
   REQUIRE(file.model.heads == 4);
   const auto refusal = [&](auto change) {
     PlanFile other = file;
@@ -129,7 +132,11 @@ TEST_CASE("context parallelism is executed by exchanging heads, and refused as a
     const Status refused = check_executable(other, "cpu");
     return refused.ok() ? std::string() : refused.error().message();
   };
-  CHECK(lacks(refusal([](PlanFile& f) { f.plan.cp = 3; }), "4 heads over tp 1 x cp 3") == "");
+  CHECK(lacks(refusal([](PlanFile& f) { f.plan.cp_comm = CpComm::ring, f.job.sequence = 34; }),
+              "a sequence of 34 over 2 x cp 2") == "");
+  CHECK(refusal([](PlanFile& f) { f.plan.cp_comm = CpComm::ring, f.model.kv_heads = 1; }) == "");
+  CHECK(lacks(refusal([](PlanFile& f) { f.plan.cp = 3, f.job.sequence = 33; }),
+              "4 heads over tp 1 x cp 3") == "");
   CHECK(lacks(refusal([](PlanFile& f) { f.plan.tp = 4; }), "4 heads over tp 4 x cp 2") == "");
   CHECK(lacks(refusal([](PlanFile& f) { f.model.kv_heads = 1; }),
               "1 key-value heads over tp 1 x cp 2") == "");

@@ -16,7 +16,8 @@ double largest(const std::vector<double>& values) {
   return largest;
 }
 
-/// |a − b|∞ ≤ bound · max(|b|∞, 1e-6 · norm), tensor by tensor.
+/// |a − b|∞ ≤ bound · max(|b|∞, 1e-5 · norm), tensor by tensor. (The gradient of a key's bias is
+/// zero but for rounding, which depends on the order of a ring's blocks.)
 void check_close(const WholeTensors& found, const WholeTensors& expected, double norm,
                  double bound) {
   REQUIRE(found.size() == expected.size());
@@ -28,7 +29,7 @@ void check_close(const WholeTensors& found, const WholeTensors& expected, double
     for (std::size_t i = 0; i < values.size(); ++i)
       difference = std::max(difference, std::abs(ours[i] - values[i]));
     INFO(name << ": " << difference << " of " << largest(values));
-    CHECK(difference <= bound * std::max(largest(values), 1e-6 * norm));
+    CHECK(difference <= bound * std::max(largest(values), 1e-5 * norm));
   }
 }
 
@@ -41,14 +42,28 @@ double norm_of(const WholeTensors& tensors) {
 }
 
 struct Variant {
-  const char* name;
+  std::string name;
   int tp, pp, dp;
   void (*change)(ParallelPlan&);
   int cp = 1;
+  CpComm comm = CpComm::all_to_all;
 };
 
+/// Plans with context parallelism in both forms.
+std::vector<Variant> with_rings(std::vector<Variant> all) {
+  const std::size_t count = all.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all[i].cp == 1) continue;
+    Variant ring = all[i];
+    ring.name += ", ring";
+    ring.comm = CpComm::ring;
+    all.push_back(ring);
+  }
+  return all;
+}
+
 const std::vector<Variant>& variants() {
-  static const std::vector<Variant> kAll = {
+  static const std::vector<Variant> kAll = with_rings({
       {"dp 2", 1, 1, 2, [](ParallelPlan&) {}},
       {"microbatch 2", 1, 1, 2, [](ParallelPlan& p) { p.microbatch = 2; }},
       {"dp 4, ZeRO 1", 1, 1, 4, [](ParallelPlan& p) { p.zero = 1; }},
@@ -138,13 +153,13 @@ const std::vector<Variant>& variants() {
          p.recompute = Recompute::full, p.recompute_layers = {1, 2};
        },
        2},
-  };
+  });
   return kAll;
 }
 
 /// Of models with experts, which are spread over ranks.
 const std::vector<Variant>& expert_variants() {
-  static const std::vector<Variant> kAll = {
+  static const std::vector<Variant> kAll = with_rings({
       {"ep 2", 1, 1, 2, [](ParallelPlan& p) { p.ep = 2; }},
       {"ep 4", 1, 1, 4, [](ParallelPlan& p) { p.ep = 4; }},
       {"ep 2, dp 4", 1, 1, 4, [](ParallelPlan& p) { p.ep = 2; }},
@@ -179,13 +194,13 @@ const std::vector<Variant>& expert_variants() {
       {"ep 2, cp 2", 1, 1, 1, [](ParallelPlan& p) { p.ep = 2; }, 2},
       {"ep 4, cp 2, dp 2, ZeRO 1", 1, 1, 2, [](ParallelPlan& p) { p.ep = 4, p.zero = 1; }, 2},
       {"ep 2, cp 2, dp 2, pp 2, ZeRO 2", 1, 2, 2, [](ParallelPlan& p) { p.ep = 2, p.zero = 2; }, 2},
-  };
+  });
   return kAll;
 }
 
 /// All-to-alls split the key-value heads of a tensor-parallel rank.
 bool is_legal(const ModelSpec& model, const Variant& v) {
-  return v.cp == 1 || model.kv_heads % (v.tp * v.cp) == 0;
+  return v.cp == 1 || v.comm == CpComm::ring || model.kv_heads % (v.tp * v.cp) == 0;
 }
 /// The variants that the model has enough heads for.
 std::vector<Variant> variants_of(const ModelSpec& model) {
@@ -199,7 +214,7 @@ TrainedCase case_of(const ModelSpec& model, const Variant& v) {
   c.model = model;
   c.plan = plan_for(model, v.tp, v.pp, v.dp);
   c.plan.cp = v.cp;
-  if (v.cp > 1) c.plan.cp_comm = CpComm::all_to_all;
+  if (v.cp > 1) c.plan.cp_comm = v.comm;
   c.plan.shard_group = 0;
   v.change(c.plan);
   if (c.plan.shard_group == 0) c.plan.shard_group = c.plan.zero > 0 ? v.dp * v.cp : 1;

@@ -55,13 +55,15 @@ struct Grid {
   int cp = 1;
   int ep = 1;
   int microbatches = 8;  ///< of two samples
+  CpComm comm = CpComm::all_to_all;
 };
 
 inline std::string describe(const Grid& g) {
   return fmt::format(
-      "tp {}{} cp {} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {} ep {}",
-      g.tp, g.sequence_parallel ? " sp" : "", g.cp, g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
-      name_of(g.schedule), fmt::join(g.layers, ","), g.group, g.ep);
+      "tp {}{} cp {} {} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {} ep "
+      "{}",
+      g.tp, g.sequence_parallel ? " sp" : "", g.cp, name_of(g.comm), g.pp, g.vpp, g.dp, g.zero,
+      name_of(g.recompute), name_of(g.schedule), fmt::join(g.layers, ","), g.group, g.ep);
 }
 
 /// GPUs, or processor cores for precisions without a described rate on any GPU.
@@ -97,7 +99,7 @@ void check(const ModelSpec& model, const Grid& g, const char* precision, Toleran
   plan.ep = g.ep;
   plan.zero = g.zero;
   plan.cp = g.cp;
-  if (g.cp > 1) plan.cp_comm = CpComm::all_to_all;
+  if (g.cp > 1) plan.cp_comm = g.comm;
   plan.shard_group = g.dp * g.cp;
   plan.sequence_parallel = g.sequence_parallel;
   plan.recompute = g.recompute;

@@ -156,16 +156,20 @@ TEST_CASE("memory with context parallelism is predicted as well") {
   narrow.ffn_hidden = 256;  // attention needs more at a time than the MLP
   using enum ScheduleKind;
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-    for (const Grid& g : std::vector<Grid>{
+    for (Grid g : std::vector<Grid>{
              {1, 1, 1, 1, 0, false, recompute, one_f_one_b, {}, 1, 2},
              {2, 1, 1, 1, 1, true, recompute, one_f_one_b, {}, 1, 2},
              {1, 2, 1, 2, 1, false, recompute, zero_bubble_h1, {}, 1, 2},
              {1, 2, 2, 1, 3, false, recompute, interleaved, {}, 2, 4},
              {2, 2, 1, 2, 2, false, recompute, gpipe, {}, 1, 2},
          }) {
-      check<float>(gpt, g, "fp32");
-      for (const ModelSpec& model : {llama, norms, narrow}) {
-        if (model.kv_heads % (g.tp * g.cp) == 0) check<Bfloat16>(model, g, "bf16");
+      for (const CpComm comm : {CpComm::all_to_all, CpComm::ring}) {
+        g.comm = comm;
+        check<float>(gpt, g, "fp32");
+        for (const ModelSpec& model : {llama, norms, narrow}) {
+          const bool splits = comm == CpComm::ring || model.kv_heads % (g.tp * g.cp) == 0;
+          if (splits) check<Bfloat16>(model, g, "bf16");
+        }
       }
     }
   }
@@ -188,7 +192,10 @@ TEST_CASE("memory with latent attention is predicted as well, over all degrees")
       check<Bfloat16>(model, {1, 2, 2, 2, 3, false, recompute, interleaved}, "bf16");
       check<double>(model, {2, 2, 1, 2, 3, true, recompute, zero_bubble_h1}, "fp64");
       check<Bfloat16>(model, {1, 2, 1, 2, 1, false, recompute, zero_bubble_h1, {}, 1, 2}, "bf16");
-      check<Bfloat16>(model, {2, 1, 1, 1, 1, true, recompute, one_f_one_b, {}, 1, 4}, "bf16");
+      Grid wide{2, 1, 1, 1, 1, true, recompute, one_f_one_b, {}, 1, 4};
+      check<Bfloat16>(model, wide, "bf16");
+      wide.comm = CpComm::ring;
+      check<Bfloat16>(model, wide, "bf16");
     }
   }
 }

@@ -188,6 +188,8 @@ TEST_CASE("saved under any plan, a run goes on under any other within rounding")
            {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 4, 3}, {2, 1, 2, 1}, {1, 4, 1, 0}, {1, 2, 2, 2}})
     plans.push_back(exact_plan(tp, pp, dp, zero));
   plans.push_back(exact_plan(1, 1, 2, 3, 8, 2));  // cp 2
+  plans.push_back(plans.back());
+  plans.back().plan.cp_comm = CpComm::ring;
   check_resumed(plans);
 }
 

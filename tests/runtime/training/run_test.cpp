@@ -288,7 +288,8 @@ TEST_CASE("features that are not executed are refused by name") {
     change(plan);
     return refusal(plan, settings_for(1));
   };
-  CHECK(lacks(changed([](PlanFile& p) { p.plan.cp = 2; }), "cp 2 by p2p (ring attention)") == "");
+  CHECK(lacks(changed([](PlanFile& p) { p.plan.cp = 2, p.plan.cp_comm = CpComm::all_gather; }),
+              "cp 2 by all_gather") == "");
   CHECK(lacks(changed([](PlanFile& p) { p.plan.ep = 2; }), "ep 2; expected ep 1") == "");
   CHECK(lacks(changed([](PlanFile& p) {
                 p.model.moe = {.experts = 8, .experts_per_token = 2, .expert_bias = true};

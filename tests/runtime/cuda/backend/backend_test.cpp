@@ -34,6 +34,7 @@ struct GpuVariant {
   int tp, pp, dp;
   void (*change)(ParallelPlan&);
   int cp = 1;
+  CpComm comm = CpComm::all_to_all;
 };
 const std::vector<GpuVariant> kVariants = {
     {"one rank", 1, 1, 1, [](ParallelPlan&) {}},
@@ -57,6 +58,12 @@ const std::vector<GpuVariant> kVariants = {
     {"tp 2, cp 2, pp 2, sequence parallel, ZB-H1", 2, 2, 1,
      [](ParallelPlan& p) { p.sequence_parallel = true, p.schedule = ScheduleKind::zero_bubble_h1; },
      2},
+    {"cp 2 by a ring, ZeRO 3, selective", 1, 1, 1,
+     [](ParallelPlan& p) { p.zero = 3, p.recompute = Recompute::selective; }, 2, CpComm::ring},
+    {"cp 4 by a ring", 1, 1, 1, [](ParallelPlan&) {}, 4, CpComm::ring},
+    {"tp 2, cp 2 by a ring, pp 2, sequence parallel, ZB-H1", 2, 2, 1,
+     [](ParallelPlan& p) { p.sequence_parallel = true, p.schedule = ScheduleKind::zero_bubble_h1; },
+     2, CpComm::ring},
     {"tp 2, pp 2, dp 2, ZeRO 3, interleaved, sequence parallel", 2, 2, 2,
      [](ParallelPlan& p) {
        p.zero = 3;
@@ -75,7 +82,7 @@ TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
   if (v.cp > 1) c.model.heads = c.model.kv_heads = v.tp * v.cp;
   c.plan = plan_for(c.model, v.tp, v.pp, v.dp);
   c.plan.cp = v.cp;
-  if (v.cp > 1) c.plan.cp_comm = CpComm::all_to_all;
+  if (v.cp > 1) c.plan.cp_comm = v.comm;
   c.global_batch = 2 * v.dp;
   c.steps = 2;
   c.rate = 1e-3;

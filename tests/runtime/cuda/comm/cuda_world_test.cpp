@@ -193,11 +193,14 @@ TEST_CASE("all group roles of plans connect the right ranks, through NCCL and on
   std::uint64_t seed = 0;
   ParallelPlan context = small_plan(1, 2, 1, 1);
   context.cp = 2;
+  ParallelPlan ring = small_plan(1, 1, 1, 1);
+  ring.cp = 4;
+  context.cp_comm = CpComm::all_to_all;
   ParallelPlan experts = small_plan(1, 4, 1, 1);
   experts.ep = 2;
   for (const ParallelPlan& plan :
        {small_plan(2, 2, 2, 0), small_plan(1, 4, 1, 2), small_plan(2, 1, 3, 0),
-        small_plan(1, 2, 2, 3), context, experts}) {
+        small_plan(1, 2, 2, 3), context, ring, experts}) {
     for (const standins::Order order : kOrders) {
       check_world(plan, settings_of(++seed, order, static_cast<int>(plan.gpus())), "nccl 2.28.9");
       check_world(plan, settings_of(++seed, order, 1), "memory of one GPU");

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "runtime/cuda/kernels/kernels.hpp"
 #include "tests/runtime/cpu/kernel_numbers.hpp"
 #include "tests/runtime/cuda/kernels/kernel_runs.hpp"
@@ -104,6 +106,98 @@ TEST_CASE("CUDA attention with heads of latents agrees with the CPU's in double"
   check_attention(latent_attention_shape(2, 1, 1, 192, 128));
   check_attention(latent_attention_shape(97, 2, 2, 192, 128, 8));
   check_attention(latent_attention_shape(66, 1, 1, 192, 128, 3));
+}
+
+struct BlockResult {
+  std::vector<double> sums, log_sum, dqkv, dkeys;
+};
+
+/// Other keys for each block.
+std::vector<Bfloat16> keys_of_block(const AttentionShape& s, std::size_t block) {
+  Numbers numbers(131 + block);
+  const std::int64_t width = std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim());
+  return operand<Bfloat16>(numbers, s.sequence * s.samples * width, -2, 2);
+}
+
+BlockResult blocks_on_cpu(const AttentionShape& s, const AttentionNumbers& in,
+                          const std::vector<AttentionBlock>& blocks) {
+  const auto qkv = as<double>(in.qkv);
+  BlockResult r;
+  r.sums.resize(in.dout.size());
+  r.log_sum.resize(static_cast<std::size_t>(s.sequence * s.samples * s.heads));
+  r.dqkv.resize(in.qkv.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    cpu::attention_block_forward(s, blocks[i], qkv.data(), as<double>(keys_of_block(s, i)).data(),
+                                 r.sums.data(), r.log_sum.data());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto keys = as<double>(keys_of_block(s, i));
+    std::vector<double> dkeys(keys.size());
+    cpu::attention_block_backward(s, blocks[i], qkv.data(), keys.data(), r.sums.data(),
+                                  r.log_sum.data(), as<double>(in.dout).data(), r.dqkv.data(),
+                                  dkeys.data());
+    r.dkeys.insert(r.dkeys.end(), dkeys.begin(), dkeys.end());
+  }
+  return r;
+}
+
+BlockResult blocks_on_cuda(const AttentionShape& s, const AttentionNumbers& in,
+                           const std::vector<AttentionBlock>& blocks, std::size_t shift) {
+  Memory<Bfloat16> qkv(in.qkv, shift), dout(in.dout, shift), out(in.dout.size()),
+      dqkv(std::vector<Bfloat16>(in.qkv.size()), shift);
+  Memory<float> sums(std::vector<float>(in.dout.size()), shift);
+  Memory<float> log_sum(static_cast<std::size_t>(s.sequence * s.samples * s.heads)),
+      workspace(static_cast<std::size_t>(cuda::attention_backward_workspace(s)));
+  BlockResult r;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    Memory<Bfloat16> keys(keys_of_block(s, i), shift);
+    cuda::attention_block_forward(nullptr, s, blocks[i], qkv.data(), keys.data(), sums.data(),
+                                  log_sum.data());
+  }
+  r.sums = as<double>(sums.content());
+  r.log_sum = as<double>(log_sum.content());
+  cuda::cast(nullptr, static_cast<const float*>(sums.data()), out.data(),
+             static_cast<std::int64_t>(in.dout.size()));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    Memory<Bfloat16> keys(keys_of_block(s, i), shift), dkeys(keys_of_block(s, i), shift);
+    cuda::attention_block_backward(nullptr, s, blocks[i], qkv.data(), keys.data(), out.data(),
+                                   log_sum.data(), dout.data(), dqkv.data(), dkeys.data(),
+                                   workspace.data());
+    const auto made = as<double>(dkeys.content());
+    r.dkeys.insert(r.dkeys.end(), made.begin(), made.end());
+  }
+  r.dqkv = as<double>(dqkv.content());
+  return r;
+}
+
+void check_blocks(const AttentionShape& s, std::size_t shift = 0) {
+  CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, shift);
+  const AttentionNumbers in(s, 123);
+  const std::int64_t half = s.sequence / 2;
+  // Own keys, half of another's for all queries, all of another's for half of the queries.
+  const std::vector<AttentionBlock> blocks = {{.keys = s.sequence, .causal = true, .begins = true},
+                                              {.keys = half},
+                                              {.first_query = half, .keys = s.sequence}};
+  const BlockResult expected = blocks_on_cpu(s, in, blocks);
+  const BlockResult actual = blocks_on_cuda(s, in, blocks, shift);
+  CHECK(distance(actual.sums, expected.sums) < kAttentionClose);
+  CHECK(distance(actual.log_sum, expected.log_sum) < kClose<float>);
+  CHECK(distance(actual.dqkv, expected.dqkv) < kAttentionClose);
+  CHECK(distance(actual.dkeys, expected.dkeys) < kAttentionClose);
+  const std::size_t count = actual.dkeys.size() / blocks.size();
+  const std::int64_t width = std::int64_t{s.kv_heads} * (s.head_dim + s.value_dim());
+  const auto second = actual.dkeys.begin() + static_cast<std::ptrdiff_t>(count);
+  CHECK(std::all_of(second + half * s.samples * width, second + static_cast<std::ptrdiff_t>(count),
+                    [](double x) { return x == 0; }));
+}
+
+TEST_CASE("CUDA attention block by block agrees with the CPU's in double") {
+  check_blocks(attention_shape(2, 1, 1, 1, 64, 0));
+  check_blocks(attention_shape(64, 1, 2, 2, 64, 0));
+  check_blocks(attention_shape(128, 1, 2, 1, 64, 8));
+  check_blocks(attention_shape(150, 2, 4, 2, 64, 0));
+  check_blocks(attention_shape(98, 1, 3, 1, 128, 0));
+  check_blocks(latent_attention_shape(98, 1, 2, 192, 128));
+  check_blocks(attention_shape(70, 2, 2, 1, 64, 3), 1);
 }
 
 TEST_CASE("NaN in a query, key or value reaches the tokens that use it on CUDA") {

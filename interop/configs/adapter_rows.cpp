@@ -1,0 +1,298 @@
+// Adapters and weights in 4 bits, as trainers of transformers' models name them: TRL and the
+// examples of PEFT, LLaMA-Factory, axolotl.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/plan/adapters.hpp"
+#include "core/plan/quantized_weights.hpp"
+#include "interop/configs/import.hpp"
+#include "interop/configs/rows.hpp"
+
+namespace echelon {
+
+namespace {
+
+using Target = AdapterTarget;
+
+/// Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT 5d602fdb, examples/sft/train.py;
+/// LLaMA-Factory ff6d4d12e, src/llamafactory/hparams/finetuning_args.py and model_args.py; axolotl
+/// 067b021c, src/axolotl/utils/schemas/peft.py.
+using Keys = std::span<const std::string_view>;  ///< as files spell them, and command lines
+constexpr std::array<std::string_view, 6> kAdapterSwitches = {
+    "use_peft", "use-peft", "use_peft_lora", "use-peft-lora", "finetuning_type", "finetuning-type"};
+constexpr std::array<std::string_view, 4> kRanks = {"lora_r", "lora-r", "lora_rank", "lora-rank"};
+constexpr std::array<std::string_view, 4> kTargets = {"lora_target_modules", "lora-target-modules",
+                                                      "lora_target", "lora-target"};
+constexpr std::array<std::string_view, 6> kFourBits = {
+    "load_in_4bit",          "load-in-4bit",     "use_4bit_quantization",
+    "use-4bit-quantization", "quantization_bit", "quantization-bit"};
+constexpr std::array<std::string_view, 4> kFourBitTypes = {
+    "bnb_4bit_quant_type", "bnb-4bit-quant-type", "quantization_type", "quantization-type"};
+constexpr std::array<std::string_view, 8> kNested = {
+    "use_bnb_nested_quant",      "use-bnb-nested-quant", "bnb_4bit_use_double_quant",
+    "bnb-4bit-use-double-quant", "use_nested_quant",     "use-nested-quant",
+    "double_quantization",       "double-quantization"};
+
+/// The first of them that is given.
+const ConfigEntry* stated_of(const ConfigReading& reading, Keys keys) {
+  for (const std::string_view key : keys) {
+    if (const ConfigEntry* entry = reading.find(key)) return entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> keys_together(std::initializer_list<Keys> parts) {
+  std::vector<std::string_view> all;
+  for (const Keys part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::string word_of(const ConfigEntry& entry) { return lower_case(entry.value.first().text); }
+
+bool says_off(const std::string& word) {
+  return word == "false" || word == "no" || word == "0" || word == "off" || word == "f" ||
+         word == "n" || word == "full";
+}
+
+/// Modules of transformers' models, by the last part of their names.
+struct NamedModule {
+  std::string_view name;
+  AdapterTargets targets;
+  bool part = false;  ///< one of several matrices of the target
+};
+
+const std::vector<NamedModule>& named_modules() {
+  static const std::vector<NamedModule> kModules = {
+      {"q_proj", {Target::linear_qkv}, true},
+      {"k_proj", {Target::linear_qkv}, true},
+      {"v_proj", {Target::linear_qkv}, true},
+      {"qkv_proj", {Target::linear_qkv}},
+      {"query_key_value", {Target::linear_qkv}},
+      {"c_attn", {Target::linear_qkv}},
+      {"wqkv", {Target::linear_qkv}},
+      {"w_pack", {Target::linear_qkv}},
+      {"o_proj", {Target::linear_proj}},
+      {"out_proj", {Target::linear_proj}},
+      {"dense", {Target::linear_proj}},
+      {"c_proj", {Target::linear_proj, Target::linear_fc2}},  // GPT-2's attention and MLP
+      {"gate_proj", {Target::linear_fc1}, true},
+      {"up_proj", {Target::linear_fc1}, true},
+      {"gate_up_proj", {Target::linear_fc1}},
+      {"c_fc", {Target::linear_fc1}},
+      {"fc1", {Target::linear_fc1}},
+      {"dense_h_to_4h", {Target::linear_fc1}},
+      {"down_proj", {Target::linear_fc2}},
+      {"fc2", {Target::linear_fc2}},
+      {"dense_4h_to_h", {Target::linear_fc2}},
+  };
+  return kModules;
+}
+
+/// "['q_proj', 'v_proj']", "q_proj v_proj" and "q_proj,v_proj" are the same.
+std::vector<std::string> modules_in(const ConfigEntry& entry) {
+  std::vector<std::string> words(1);
+  for (const char c : lower_case(entry.value.joined())) {
+    const bool between = std::string_view(" ,|[]'\"").find(c) != std::string_view::npos;
+    if (between && !words.back().empty()) words.emplace_back();
+    if (!between) words.back() += c;
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+const AdapterTargets kAllTargets = {Target::linear_qkv, Target::linear_proj, Target::linear_fc1,
+                                    Target::linear_fc2};
+
+/// Nothing where a module is not known.
+std::optional<AdapterTargets> targets_in(const ConfigEntry& entry) {
+  AdapterTargets out;
+  for (const std::string& word : modules_in(entry)) {
+    if (word == "all-linear" || word == "all") return kAllTargets;
+    const auto module = std::ranges::find(named_modules(), word, &NamedModule::name);
+    if (module == named_modules().end()) return std::nullopt;
+    for (const Target target : kAdapterTargets) {
+      if (module->targets.contains(target)) out.insert(target);
+    }
+  }
+  return out.empty() ? std::nullopt : std::optional(out);
+}
+
+/// What PEFT adapts where nothing is named: queries and values, or their one matrix. Of families
+/// that it does not list it asks for them. Source: PEFT 5d602fdb, src/peft/utils/constants.py:67,
+/// TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
+std::optional<AdapterTargets> usual_targets_of(std::string_view family) {
+  constexpr std::array<std::string_view, 14> kAttention = {
+      "llama", "llama4", "mistral", "mixtral", "stablelm", "qwen2",    "qwen3",
+      "opt",   "gptj",   "gpt2",    "bloom",   "falcon",   "gpt_neox", "gpt_neo"};
+  if (family == "phi") {
+    return AdapterTargets{Target::linear_qkv, Target::linear_fc1, Target::linear_fc2};
+  }
+  const bool known =
+      std::ranges::find(kAttention, family) != kAttention.end() || family.starts_with("gemma");
+  return known ? std::optional(AdapterTargets{Target::linear_qkv}) : std::nullopt;
+}
+
+/// The switch that says whether adapters are trained; LLaMA-Factory's kinds besides LoRA and all
+/// parameters are neither.
+enum class Trained { unsaid, adapters, all, other };
+Trained trained_by(const ConfigReading& reading) {
+  const ConfigEntry* entry = stated_of(reading, kAdapterSwitches);
+  if (entry == nullptr) return Trained::unsaid;
+  const std::string word = word_of(*entry);
+  if (says_off(word)) return Trained::all;
+  return word == "freeze" || word == "oft" ? Trained::other : Trained::adapters;
+}
+
+/// LLaMA-Factory's, whose defaults are others than TRL's.
+bool of_factory(const ConfigReading& reading) {
+  const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
+  return said != nullptr && same_word(said->key, "finetuning_type");
+}
+
+/// 16 is TRL's default, 8 LLaMA-Factory's; the others ask for it.
+Result<std::optional<int>> rank_in(const ConfigReading& reading) {
+  if (const ConfigEntry* rank = stated_of(reading, kRanks)) {
+    if (!rank->value.first().unresolved.empty()) return std::optional<int>{};
+    const Result<int> number = number_of(reading, *rank);
+    if (!number) return number.error();
+    return std::optional(*number);
+  }
+  const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
+  const bool trl = said != nullptr && same_word(said->key, "use_peft");
+  if (trl) return std::optional(16);
+  return of_factory(reading) ? std::optional(8) : std::nullopt;
+}
+
+/// Nothing where the rank or the targets are not known: --lora is asked for then (asked).
+MaybeValue read_peft_adapters(const ConfigRow&, const ConfigReading& reading) {
+  const Trained trained = trained_by(reading);
+  const ConfigEntry* said = stated_of(reading, kAdapterSwitches);
+  if (trained == Trained::all) {
+    return std::optional(ReadValue{"none", Origin::found, reading.place(*said)});
+  }
+  if (trained != Trained::adapters) return std::optional<ReadValue>{};
+  const Result<std::optional<int>> rank = rank_in(reading);
+  if (!rank) return rank.error();
+  const ConfigEntry* named = stated_of(reading, kTargets);
+  const bool all = of_factory(reading);
+  std::optional<AdapterTargets> targets =
+      all ? std::optional(kAllTargets) : usual_targets_of(reading.config.model.architecture);
+  if (named != nullptr) targets = targets_in(*named);
+  if (!*rank || !targets) return std::optional<ReadValue>{};
+  const ConfigEntry* stated = stated_of(reading, kRanks);
+  std::string from = reading.place(stated != nullptr ? *stated : *said);
+  if (named != nullptr) from += ", " + reading.place(*named);
+  if (named == nullptr) from += all ? ", all linear modules" : ", the modules of PEFT's default";
+  return std::optional(derived(Adapters{**rank, *targets}.text(), std::move(from)));
+}
+
+/// In 8 bits weights have no price (unpriced), in fp4 they are asked for.
+MaybeValue read_four_bits(const ConfigRow&, const ConfigReading& reading) {
+  const ConfigEntry* bits = stated_of(reading, kFourBits);
+  if (bits == nullptr || word_of(*bits) == "8") return std::optional<ReadValue>{};
+  if (says_off(word_of(*bits))) {
+    return std::optional(ReadValue{"none", Origin::found, reading.place(*bits)});
+  }
+  const ConfigEntry* type = stated_of(reading, kFourBitTypes);
+  if (type != nullptr && word_of(*type) != "nf4") return std::optional<ReadValue>{};
+  // LLaMA-Factory's double_quantization is on unless it is switched off.
+  const ConfigEntry* nested = stated_of(reading, kNested);
+  const bool factory = same_word(bits->key, "quantization_bit");
+  QuantizedWeights weights;
+  weights.double_quant = nested != nullptr ? !says_off(word_of(*nested)) : factory;
+  std::string from = reading.place(*bits);
+  if (nested != nullptr) from += ", " + reading.place(*nested);
+  return std::optional(derived(weights.text(), std::move(from)));
+}
+
+/// Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT 5d602fdb, src/peft/utils/constants.py.
+constexpr std::string_view kAdaptersAsked =
+    "adapters alone are trained: --lora RANK:TARGETS, as 16:linear_qkv for q_proj and v_proj";
+constexpr std::string_view kRankAlone =
+    "a rank of adapters, and nothing says that they are trained (TRL: use_peft): --lora "
+    "RANK:TARGETS, or the file with use_peft false";
+constexpr std::string_view kQuantizedAsked =
+    "frozen weights in 4 bits: --quantized-weights nf4, or nf4:double-quant with "
+    "use_bnb_nested_quant; fp4 has no price";
+
+}  // namespace
+
+std::vector<ConfigRow> adapter_rows() {
+  ConfigRow adapters = elsewhere(&RunConfig::adapters,
+                                 "get_peft_model of PEFT, whose r and target_modules these are",
+                                 keys_together({kAdapterSwitches, kRanks, kTargets}));
+  adapters.read = read_peft_adapters;
+  ConfigRow quantized = elsewhere(&RunConfig::quantized, kQuantizedElsewhere,
+                                  keys_together({kFourBits, kFourBitTypes, kNested}));
+  quantized.read = read_four_bits;
+  return {std::move(adapters), std::move(quantized)};
+}
+
+std::vector<AskedSetting> asked_of_adapters() {
+  std::vector<AskedSetting> asked;
+  const auto add = [&](Keys keys, std::string_view flag, std::string_view what) {
+    for (const std::string_view key : keys) asked.push_back({key, flag, what});
+  };
+  add(kAdapterSwitches, "lora", kAdaptersAsked);
+  add(kRanks, "lora", kRankAlone);
+  add(kFourBits, "quantized-weights", kQuantizedAsked);
+  return asked;
+}
+
+std::vector<UnpricedSetting> unpriced_of_adapters() {
+  return {{"load_in_8bit"},
+          {"load-in-8bit"},
+          {"use_8bit_quantization"},
+          {"use-8bit-quantization"},
+          {"use_dora"},
+          {"use-dora"},
+          {"lora_modules_to_save"},
+          {"lora-modules-to-save"},
+          {"additional_target"},
+          {"additional-target"}};
+}
+
+/// Adapters on a part of what one target stands for, which is priced as a whole; 8 bits.
+void add_unpriced_adapters(const ConfigReading& reading, std::vector<std::string>& out) {
+  const ConfigEntry* bits = stated_of(reading, kFourBits);
+  if (bits != nullptr && word_of(*bits) == "8") {
+    out.push_back(fmt::format("{} = 8", reading.place(*bits)));
+  }
+  if (!reading.knows(&RunConfig::adapters) || reading.config.adapters == "none") return;
+  const ConfigEntry* named = stated_of(reading, kTargets);
+  if (named == nullptr) {
+    if (reading.config.adapters.ends_with(":linear_qkv")) {
+      out.emplace_back("adapters on q_proj and v_proj alone, PEFT's default: priced with k_proj");
+    }
+    return;
+  }
+  const std::vector<std::string> words = modules_in(*named);
+  const auto lacks = [&](std::string_view name) {
+    return std::ranges::find(words, name) == words.end();
+  };
+  const auto incomplete = [&](std::initializer_list<std::string_view> parts) {
+    return std::ranges::any_of(parts, lacks) && !std::ranges::all_of(parts, lacks);
+  };
+  for (const auto& [parts, target] :
+       {std::pair{std::initializer_list<std::string_view>{"q_proj", "k_proj", "v_proj"},
+                  "linear_qkv"},
+        std::pair{std::initializer_list<std::string_view>{"gate_proj", "up_proj"}, "linear_fc1"}}) {
+    if (!incomplete(parts)) continue;
+    std::string absent;
+    for (const std::string_view part : parts) {
+      if (lacks(part)) absent += (absent.empty() ? "" : ", ") + std::string(part);
+    }
+    out.push_back(fmt::format("{} without {}: priced is {}, with all of them",
+                              reading.place(*named), absent, target));
+  }
+}
+
+}  // namespace echelon
