@@ -53,7 +53,7 @@ constexpr RowQualityFlag kOtherLoss{
     "the loss of reinforcement learning, whose passes have no price"};
 constexpr RowQualityFlag kOtherBuffers{
     "other-buffers", false, kMemory, false,
-    "DeepEP in a fork of torchtitan, whose buffers the source does not give"};
+    "DeepEP outside Megatron-Core, whose buffers the source does not give"};
 constexpr std::array kFlags = {kSanityOnly,   kNotForTime,    kStalled,      kOverfull,
                                kNoMicrobatch, kMachineFault,  kOneIteration, kOddHeads,
                                kUnevenWork,   kUnevenExperts, kUntuned,      kOtherLoss,
@@ -166,7 +166,8 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
   add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
       kUntuned);
   add(states(row.notes, {"loss of reinforcement learning"}), kOtherLoss);
-  add(row.framework == "torchtitan" && dispatcher_of(row) == Dispatcher::deepep, kOtherBuffers);
+  add(software_of(row).framework->exchanges_local_batch && dispatcher_of(row) == Dispatcher::deepep,
+      kOtherBuffers);
   add(twins.ran && twins.ended, kTwinRan);
   return flags;
 }

@@ -22,10 +22,12 @@ namespace {
 
 using Target = AdapterTarget;
 
-/// Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT 5d602fdb, examples/sft/train.py;
-/// LLaMA-Factory ff6d4d12e, src/llamafactory/hparams/finetuning_args.py and model_args.py; axolotl
-/// 067b021c, src/axolotl/utils/schemas/peft.py.
-using Keys = std::span<const std::string_view>;  ///< as files spell them, and command lines
+using Keys = std::span<const std::string_view>;
+
+// As files spell them, and command lines. Source: TRL f2cd5771, trl/trainer/model_config.py; PEFT
+// 5d602fdb, examples/sft/train.py; LLaMA-Factory ff6d4d12e,
+// src/llamafactory/hparams/finetuning_args.py and model_args.py; axolotl 067b021c,
+// src/axolotl/utils/schemas/peft.py.
 constexpr std::array<std::string_view, 6> kAdapterSwitches = {
     "use_peft", "use-peft", "use_peft_lora", "use-peft-lora", "finetuning_type", "finetuning-type"};
 constexpr std::array<std::string_view, 4> kRanks = {"lora_r", "lora-r", "lora_rank", "lora-rank"};
@@ -57,6 +59,8 @@ std::vector<std::string_view> keys_together(std::initializer_list<Keys> parts) {
 
 std::string word_of(const ConfigEntry& entry) { return lower_case(entry.value.first().text); }
 
+/// As transformers' parser of command lines takes it (hf_argparser.py, string_to_bool), and
+/// LLaMA-Factory's `full`.
 bool says_off(const std::string& word) {
   return word == "false" || word == "no" || word == "0" || word == "off" || word == "f" ||
          word == "n" || word == "full";

@@ -107,9 +107,9 @@ void write_stage_layers(const ConfigRow&, const RunConfig&, ConfigDocument&);
 /// The sums of chunks per stage; an error if they are not the model's layers.
 [[nodiscard]] MaybeValue stages_of_chunks(const ConfigReading& reading, const std::string& place,
                                           const std::vector<int>& chunks);
-/// The same of Megatron-LM itself, where the pattern of a hybrid model states the chunks.
 /// A group of more microbatches than pp, which is the default.
 void write_group_of_microbatches(const ConfigRow&, const RunConfig&, ConfigDocument&);
+/// The same of Megatron-LM itself, where the pattern of a hybrid model states the chunks.
 void write_megatron_vpp(const ConfigRow&, const RunConfig&, ConfigDocument&);
 [[nodiscard]] MaybeValue read_megatron_vpp(const ConfigRow&, const ConfigReading&);
 void write_megatron_stages(const ConfigRow&, const RunConfig&, ConfigDocument&);

@@ -205,7 +205,9 @@ std::string noise_section(const ValidationReport& judged) {
 
 std::string rivals_section(const ValidationReport& judged) {
   std::string out =
-      "\n## Other tools on the same rows\n\n| tool | rows | its time error, mean | ours | its "
+      "\n## Other tools on the same rows\n\nAs their authors validate them. What they predict for "
+      "the other rows: [accuracy-notes.md](accuracy-notes.md#other-tools-on-the-same-rows).\n\n| "
+      "tool | rows | its time error, mean | ours | its "
       "memory error, mean | ours | origin |\n|---|---|---|---|---|---|---|\n";
   for (const Rival& rival : kRivals) {
     const ValidationPair* ours = find_pair(judged.by_source, std::string(rival.rows));

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/base/units.hpp"
 #include "runtime/comm/element.hpp"
@@ -25,6 +26,17 @@ struct ExchangeParts {
       : counts(elements), order(order) {}
   std::span<const std::int64_t> counts;  ///< elements, of member m's part p of k at m·k + p
   PartOrder order;
+};
+
+/// Counts of an all_to_all that sends `count` elements to the next member of a ring and gets as
+/// many from the one before.
+struct RingCounts {
+  RingCounts(int rank, int size, std::int64_t count)
+      : to(static_cast<std::size_t>(size)), from(static_cast<std::size_t>(size)) {
+    to[static_cast<std::size_t>((rank + 1) % size)] = count;
+    from[static_cast<std::size_t>((rank + size - 1) % size)] = count;
+  }
+  std::vector<std::int64_t> to, from;
 };
 
 /// Blocks the calling queue's thread: a queue is the stream. One communicator belongs to one group

@@ -199,9 +199,9 @@ class Chunk {
                      const ChunkArguments<T>& args) const;
   void gather_heads(const HeadExchange& of, const T* from, T* to,
                     const ChunkArguments<T>& args) const;
-  using Passing = TimedCommunicator::Pending;
+  using Pending = TimedCommunicator::Pending;
   /// Begins to send `count` numbers to the next rank and to receive as many from the one before.
-  [[nodiscard]] Passing begin_pass(const T* from, T* to, std::int64_t count) const;
+  [[nodiscard]] Pending begin_pass(const T* from, T* to, std::int64_t count) const;
   /// Numbers of a block of keys and values.
   [[nodiscard]] std::int64_t block_count() const;
   void pack_keys(const T* qkv, T* keys) const;
@@ -209,10 +209,10 @@ class Chunk {
   [[nodiscard]] AttentionBlock block_of(int step) const;
   void ring_forward(const T* qkv, const SavedActivations<T>& activations,
                     const RingBuffers<T>& ring) const;
-  [[nodiscard]] Passing begin_ring_backward(const T* qkv, const RingBuffers<T>& ring) const;
+  [[nodiscard]] Pending begin_ring_backward(const T* qkv, const RingBuffers<T>& ring) const;
   /// `work.attended_gradient` to dqkv.
   void ring_backward(const T* qkv, const SavedActivations<T>& activations, const Workspace<T>& work,
-                     Passing coming, T* dqkv) const;
+                     Pending pending, T* dqkv) const;
 
   [[nodiscard]] SumBefore<T> output_projection(int layer, const ChunkArguments<T>& args,
                                                const SavedActivations<T>& activations) const;

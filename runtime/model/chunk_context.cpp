@@ -28,13 +28,9 @@ void Chunk<T>::gather_heads(const HeadExchange& of, const T* from, T* to,
 }
 
 template <class T>
-typename Chunk<T>::Passing Chunk<T>::begin_pass(const T* from, T* to, std::int64_t count) const {
-  const int ranks = spec().cp;
-  std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks));
-  std::vector<std::int64_t> got(static_cast<std::size_t>(ranks));
-  sent[static_cast<std::size_t>((spec().cp_rank + 1) % ranks)] = count;
-  got[static_cast<std::size_t>((spec().cp_rank + ranks - 1) % ranks)] = count;
-  return cp_->begin_all_to_all(from, sent, to, got, Number<T>::kElement);
+typename Chunk<T>::Pending Chunk<T>::begin_pass(const T* from, T* to, std::int64_t count) const {
+  const RingCounts counts(spec().cp_rank, spec().cp, count);
+  return cp_->begin_all_to_all(from, counts.to, to, counts.from, Number<T>::kElement);
 }
 
 template <class T>
@@ -64,19 +60,19 @@ void Chunk<T>::ring_forward(const T* qkv, const SavedActivations<T>& activations
   pack_keys(qkv, ring.blocks[0]);
   for (int step = 0; step < ranks; ++step) {
     T* const keys = ring.blocks[static_cast<std::size_t>(step % 2)];
-    Passing coming;
+    Pending pending;
     if (step + 1 < ranks)
-      coming =
+      pending =
           begin_pass(keys, ring.blocks[static_cast<std::size_t>((step + 1) % 2)], block_count());
     k_.attention_block_forward(attention_, block_of(step), qkv, keys, ring.sums,
                                activations.log_sum);
-    if (step + 1 < ranks) cp_->await_all_to_all(coming);
+    if (step + 1 < ranks) cp_->await_all_to_all(pending);
   }
   k_.copy_from_wide(ring.sums, activations.attention, shape().rows * shape().attended);
 }
 
 template <class T>
-typename Chunk<T>::Passing Chunk<T>::begin_ring_backward(const T* qkv,
+typename Chunk<T>::Pending Chunk<T>::begin_ring_backward(const T* qkv,
                                                          const RingBuffers<T>& ring) const {
   pack_keys(qkv, ring.blocks[0]);
   return begin_pass(ring.blocks[0], ring.blocks[1], block_count());
@@ -87,7 +83,7 @@ typename Chunk<T>::Passing Chunk<T>::begin_ring_backward(const T* qkv,
 /// has added to, are made in the other buffer, where the keys of the next step arrive.
 template <class T>
 void Chunk<T>::ring_backward(const T* qkv, const SavedActivations<T>& activations,
-                             const Workspace<T>& work, Passing coming, T* dqkv) const {
+                             const Workspace<T>& work, Pending pending, T* dqkv) const {
   const ChunkShape& s = shape();
   const RingBuffers<T>& ring = work.ring;
   const int ranks = spec().cp;
@@ -101,23 +97,23 @@ void Chunk<T>::ring_backward(const T* qkv, const SavedActivations<T>& activation
   for (int step = 1; step < ranks; ++step) {
     T* const now = buffer(step);
     T* const next = buffer(step + 1);
-    cp_->await_all_to_all(coming);
+    cp_->await_all_to_all(pending);
     if (step > 2) k_.add(now + count, ring.gradients, count);
     const std::int64_t begin = step + 1 < ranks ? 0 : count;  // the last keys stay
     const std::int64_t end = step > 1 ? 2 * count : count;    // the first bring no gradients
-    if (begin < end) coming = begin_pass(now + begin, next + begin, end - begin);
+    if (begin < end) pending = begin_pass(now + begin, next + begin, end - begin);
     attend(step, now, step == 1 ? next + count : ring.gradients);
   }
   T* const last = buffer(ranks);
   T* const home = buffer(ranks + 1);
   if (ranks > 2) {
-    cp_->await_all_to_all(coming);
+    cp_->await_all_to_all(pending);
     k_.add(last + count, ring.gradients, count);
   }
-  coming = begin_pass(last + count, home + count, count);
+  pending = begin_pass(last + count, home + count, count);
   pack_keys(qkv, last);
   attend(0, last, ring.gradients);
-  cp_->await_all_to_all(coming);
+  cp_->await_all_to_all(pending);
   k_.add(ring.gradients, home + count, count);
   const std::int64_t width = s.qkv - s.query;
   k_.copy_pieces({s.rows, width, width, s.qkv}, ring.gradients, dqkv + s.query);
@@ -128,16 +124,16 @@ void Chunk<T>::ring_backward(const T* qkv, const SavedActivations<T>& activation
                                         const ChunkArguments<T>&) const;                           \
   template void Chunk<T>::gather_heads(const HeadExchange&, const T*, T*,                          \
                                        const ChunkArguments<T>&) const;                            \
-  template typename Chunk<T>::Passing Chunk<T>::begin_pass(const T*, T*, std::int64_t) const;      \
+  template typename Chunk<T>::Pending Chunk<T>::begin_pass(const T*, T*, std::int64_t) const;      \
   template std::int64_t Chunk<T>::block_count() const;                                             \
   template void Chunk<T>::pack_keys(const T*, T*) const;                                           \
   template AttentionBlock Chunk<T>::block_of(int) const;                                           \
   template void Chunk<T>::ring_forward(const T*, const SavedActivations<T>&,                       \
                                        const RingBuffers<T>&) const;                               \
-  template typename Chunk<T>::Passing Chunk<T>::begin_ring_backward(const T*,                      \
+  template typename Chunk<T>::Pending Chunk<T>::begin_ring_backward(const T*,                      \
                                                                     const RingBuffers<T>&) const;  \
   template void Chunk<T>::ring_backward(const T*, const SavedActivations<T>&, const Workspace<T>&, \
-                                        Passing, T*) const;
+                                        Pending, T*) const;
 ECHELON_CHUNK_CONTEXT(double)
 ECHELON_CHUNK_CONTEXT(float)
 ECHELON_CHUNK_CONTEXT(Bfloat16)

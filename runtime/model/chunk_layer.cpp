@@ -192,10 +192,10 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const bool now = weights == Weights::now;
   const bool ring = spec().passes_keys();
   const T* qkv = nullptr;
-  Passing coming;
+  Pending pending;
   if (ring) {
     qkv = attention_input(layer, args, activations.qkv);
-    coming = begin_ring_backward(qkv, work.ring);
+    pending = begin_ring_backward(qkv, work.ring);
   }
   const T* const whole = gathered(args.gradient, work.partial);
   k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.attended,
@@ -206,7 +206,7 @@ void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
   const bool latent = spec().model.latent();
   T* const qkv_gradient = now || latent ? work.qkv_gradient : later.qkv_gradient;
   if (ring) {
-    ring_backward(qkv, activations, work, coming, qkv_gradient);
+    ring_backward(qkv, activations, work, pending, qkv_gradient);
   } else {
     k_.attention_backward(attention_, attention_input(layer, args, activations.qkv),
                           activations.attention, activations.log_sum, work.attended_gradient,

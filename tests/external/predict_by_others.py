@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """predict_by_others.py TOOL SOURCE: predicts the published runs of tests/validation/runs.csv with
-another tool and writes its predictions to tests/validation/other_tools.csv, from which the accuracy
-page compares it with ours on the same rows.
+another tool and writes its predictions to tests/validation/other_tools.csv.
+
+predict_by_others.py compare: predicts the same rows with `plan validate --leave-out publisher`
+(PLAN: the program, by default ./plan) and prints the errors of both, as docs/accuracy-notes.md has
+them.
 
 TOOL is calculon (calculon-ai/calculon), llm-analysis (cli99/llm-analysis) or simumax
 (MooreThreads/SimuMax), SOURCE a checkout of it. Nothing is fitted: GPUs, efficiencies and tables of
@@ -16,7 +19,9 @@ import csv
 import io
 import json
 import logging
+import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -294,9 +299,35 @@ class SimuMax:
 TOOLS = {"calculon": Calculon, "llm-analysis": LlmAnalysis, "simumax": SimuMax}
 
 
+def compare():
+    """Mean and median of |predicted / measured - 1| of step times, of rows that are not flagged."""
+    plan = os.environ.get("PLAN", str(ROOT / "plan"))
+    report = json.loads(subprocess.run(
+        [plan, "validate", RUNS, "--leave-out", "publisher", "--json", "--quiet"], check=True,
+        capture_output=True, text=True).stdout)
+    ours = {one["row_id"]: one for one in report["rows"] if one.get("time_error") is not None}
+    errors = {}
+    for one in csv.DictReader(OUT.open()):
+        row = ours.get(one["row_id"])
+        if row is None or row["flags"]:
+            continue
+        theirs = float(one["step_seconds"]) / row["measured_step_seconds"] - 1
+        of_row = [abs(theirs), abs(row["time_error"]), abs(row["prior_time_error"])]
+        for source in ("all", row["source"]):
+            errors.setdefault((one["tool"], source), []).append(of_row)
+    print("| tool | rows | its error, mean / median | ours, publisher left out | ours, priors "
+          "alone |\n|---|---|---|---|---|")
+    for (tool, source), rows in sorted(errors.items()):
+        columns = [f"{100 * statistics.mean(each):.1f} / {100 * statistics.median(each):.1f} %"
+                   for each in zip(*rows)]
+        print(f"| {tool} | {len(rows)} {source} | " + " | ".join(columns) + " |")
+
+
 def main():
+    if sys.argv[1:] == ["compare"]:
+        return compare()
     if len(sys.argv) != 3 or sys.argv[1] not in TOOLS:
-        sys.exit(f"usage: predict_by_others.py {'|'.join(TOOLS)} SOURCE")
+        sys.exit(f"usage: predict_by_others.py {'|'.join(TOOLS)} SOURCE, or compare")
     name, source = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     commit = subprocess.run(["git", "-C", source, "rev-parse", "--short=8", "HEAD"], check=True,
                             capture_output=True, text=True).stdout.strip()

@@ -58,16 +58,14 @@ void use_once(Communicator& comm, GroupRole which, bool ring, void* data, std::i
   if (which == GroupRole::cp || which == GroupRole::ep) {
     const int members = comm.size();
     const std::int64_t part = bytes / 2 / bytes_of(Element::bf16) / members;
-    std::vector<std::int64_t> to(static_cast<std::size_t>(members), part);
-    std::vector<std::int64_t> from = to;
-    if (ring && which == GroupRole::cp) {  // to the next from the one before
-      for (int each = 0; each < members; ++each) {
-        if (each != (comm.rank() + 1) % members) to[static_cast<std::size_t>(each)] = 0;
-        if ((each + 1) % members != comm.rank()) from[static_cast<std::size_t>(each)] = 0;
-      }
-    }
     auto* const out = static_cast<std::byte*>(data) + part * members * bytes_of(Element::bf16);
-    comm.all_to_all(data, to, out, from, Element::bf16);
+    if (ring && which == GroupRole::cp) {
+      const RingCounts counts(comm.rank(), members, part);
+      comm.all_to_all(data, counts.to, out, counts.from, Element::bf16);
+    } else {
+      const std::vector<std::int64_t> parts(static_cast<std::size_t>(members), part);
+      comm.all_to_all(data, parts, out, parts, Element::bf16);
+    }
     if (which == GroupRole::cp) return;
   }
   for (const Element element : {Element::bf16, Element::f32}) {
