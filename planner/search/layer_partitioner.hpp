@@ -1,6 +1,7 @@
 // Dynamic programming over the stages of one plan: the states behind partition.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -51,6 +52,7 @@ struct PartialPartition {
 /// Least times of any partition: all its stages together, and its slowest stage.
 struct LowerBound {
   Seconds sum, slowest;
+  double again = 0;  ///< share of any stages' layers that they recompute as a whole, at least
 };
 
 class LayerPartitioner {
@@ -99,7 +101,7 @@ class LayerPartitioner {
     any_mix_ = !one_kind_;
     most_fit_.reset();
   }
-  /// Of any partition that recomputes `uniform` layers on every stage.
+  /// Of any partition that recomputes `uniform` layers on every stage and may win.
   [[nodiscard]] LowerBound lower_bound(int uniform);
   /// The least simulated step.
   [[nodiscard]] Seconds least_step(const LowerBound& lower) const {
@@ -146,7 +148,8 @@ class LayerPartitioner {
   [[nodiscard]] bool middle_alike() const;
   [[nodiscard]] const std::vector<int>& most_that_fit(std::optional<int> uniform);
   [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
-  [[nodiscard]] int most_in_time(int stage, const LowerBound& lower);
+  [[nodiscard]] ChunkPositions::Range any_kinds(int layers) const;
+  [[nodiscard]] int most_in_time(int stage, int uniform, const LowerBound& lower);
   [[nodiscard]] bool find_least_held(std::optional<int> uniform, const LowerBound& lower);
   [[nodiscard]] bool all_hold_their_share(std::optional<int> uniform);
   [[nodiscard]] bool all_may_fit(std::optional<int> uniform);
@@ -171,6 +174,19 @@ class LayerPartitioner {
   /// Least time of layers, wherever they lie.
   [[nodiscard]] Seconds least_time(LayerCounts layers) const {
     return layers.dense * layer_.dense + layers.moe * layer_.moe;
+  }
+  /// Least time of recomputing so many of these layers, whichever they are. (Where activations are
+  /// copied to the host, a pass may be shorter with more of them.)
+  [[nodiscard]] Seconds least_again(double recomputed, LayerCounts layers) const {
+    if (!plan_.offload_modules.empty()) return {};
+    const bool dense_first = layer_.dense_recompute < layer_.moe_recompute;
+    const double first = std::min<double>(recomputed, dense_first ? layers.dense : layers.moe);
+    const auto [less, more] = std::minmax(layer_.dense_recompute, layer_.moe_recompute);
+    return first * less + (recomputed - first) * more;
+  }
+  /// Least time of layers that a stage or several hold, with what is recomputed of them.
+  [[nodiscard]] Seconds least_repeated(LayerCounts layers) const {
+    return least_time(layers) + least_again(again_ * layers.total(), layers);
   }
   /// Least time of such layers and the ends that a stage holds.
   [[nodiscard]] Seconds least_total(int stage, LayerCounts layers) const {
@@ -245,6 +261,7 @@ class LayerPartitioner {
   std::array<std::vector<std::vector<int>>, 2> chunk_sizes_;  ///< [the last stage][layers][chunk]
   std::vector<const int*> sizes_;                             ///< … of the stages in find_kinds()
   Seconds slowest_;
+  double again_ = 0;  ///< LowerBound::again
   LayerAndEnds ends_;
   LayerTimes layer_;
   Seconds least_update_;  ///< least of any stage's after the first one's last backward

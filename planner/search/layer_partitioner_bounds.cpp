@@ -30,7 +30,18 @@ LowerBound LayerPartitioner::lower_bound(int uniform) {
   Seconds slowest = std::max(sum / plan_.pp, full.total);
   if (one_kind_ && plan_.pp > 1)
     slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-  return {sum, slowest};
+  LowerBound out{.sum = sum, .slowest = slowest};
+  if (uniform == 0 || plan_.pp == 1) return out;
+  // A stage of l layers recomputes min(uniform, l) ≥ l · min(uniform / most, 1). The first stage
+  // holds no more than one in the middle.
+  const int last = plan_.pp - 1;
+  const int most =
+      std::max(most_in_time(plan_.pp > 2 ? 1 : 0, uniform, out), most_in_time(last, uniform, out));
+  out.again = uniform < most ? static_cast<double>(uniform) / most : 1.0;
+  const Seconds repeated = least_again(out.again * layers_, count(0, layers_));
+  out.sum = std::max(sum, all_layers() + ends_.embedding + ends_.head + repeated);
+  out.slowest = std::max(slowest, out.sum / plan_.pp);
+  return out;
 }
 
 LayerPartitioner::TotalRange LayerPartitioner::totals(int stage, int layers,
@@ -119,13 +130,8 @@ bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCoun
 /// Whether chunks of so many layers fit, of whichever kinds they can be. Memory is linear in the
 /// recomputed layers but for the buffer of one, which takes the experts' as soon as there are any.
 bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> uniform) {
-  ChunkPositions::Range range;
-  if (any_mix_) {
-    const int experts = cost_model_.moe_before(layers_);
-    range = {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
-  } else {
-    range = positions_.moe_range(stage, layers);
-  }
+  const ChunkPositions::Range range =
+      any_mix_ ? any_kinds(layers) : positions_.moe_range(stage, layers);
   for (int moe = range.least; moe <= range.most; ++moe) {
     const LayerCounts all{layers - moe, moe};
     if (!uniform) {
@@ -173,13 +179,21 @@ bool LayerPartitioner::middle_alike() const {
   return plan_.pp > 3 && !cost_model_.framework().fixed_blocks && !runs_both_ways(plan_.schedule);
 }
 
-/// The most layers that a stage may hold without being too slow for the bounds.
-int LayerPartitioner::most_in_time(int stage, const LowerBound& lower) {
+/// How many layers with experts so many layers can have, from anywhere in the model.
+ChunkPositions::Range LayerPartitioner::any_kinds(int layers) const {
+  const int experts = cost_model_.moe_before(layers_);
+  return {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
+}
+
+/// The most layers that a stage may hold, `uniform` of them recomputed, without being too slow for
+/// the bounds.
+int LayerPartitioner::most_in_time(int stage, int uniform, const LowerBound& lower) {
+  const LayerCounts all = count(0, layers_);
   const auto in_time = [&](int layers) {
-    const ChunkPositions::Range moe = positions_.interleaves_kinds()
-                                          ? positions_.moe_range(stage, layers)
-                                          : positions_.moe_range(0, stage, layers);
-    const Seconds own = totals(stage, layers, moe).least;
+    const ChunkPositions::Range moe =
+        positions_.interleaves_kinds() ? positions_.moe_range(stage, layers) : any_kinds(layers);
+    const Seconds own =
+        totals(stage, layers, moe).least + least_again(std::min(uniform, layers), all);
     return may_win(lower.sum, std::max(lower.slowest, own), least_update_);
   };
   int low = 0;
@@ -197,20 +211,21 @@ bool LayerPartitioner::find_least_held(std::optional<int> uniform, const LowerBo
   most_held_.assign(static_cast<std::size_t>(plan_.pp), std::nullopt);
   if (!one_kind_ && !mixes_kinds())
     return true;  // what a stage can hold depends on where it begins
+  const int again = uniform.value_or(0);
   int held = layers_;
   int guess = (layers_ + plan_.pp - 1) / plan_.pp;
   std::optional<int> in_the_middle;  // where stages take equally long
   for (int stage = plan_.pp - 1; stage > 0 && held > 0; --stage) {
     const bool middle = stage < plan_.pp - 1;
-    if (middle && !in_the_middle) in_the_middle = most_in_time(stage, lower);
+    if (middle && !in_the_middle) in_the_middle = most_in_time(stage, again, lower);
     guess = middle_alike() ? most_that_fit(uniform)[static_cast<std::size_t>(stage)]
                            : furthest(stage, 0, guess, uniform);
-    const int most = std::min(guess, middle ? *in_the_middle : most_in_time(stage, lower));
+    const int most = std::min(guess, middle ? *in_the_middle : most_in_time(stage, again, lower));
     most_held_[static_cast<std::size_t>(stage)] = most;
     held -= most;
     least_held_[static_cast<std::size_t>(stage) - 1] = std::max(0, held);
   }
-  const int first = most_in_time(0, lower);
+  const int first = most_in_time(0, again, lower);
   most_held_[0] = first;
   return held <= first && (held <= 0 || holds(0, 0, held, uniform));
 }
