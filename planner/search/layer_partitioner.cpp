@@ -157,12 +157,10 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
     PartialPartition grown = behind(state, made);
     grown.parent = index;
     grown.from = position;
-    const Seconds least_rest =
-        left > 0
-            ? least_repeated(
-                  {rest.dense - made.stage.layers.dense, rest.moe - made.stage.layers.moe}) +
-                  ends_.head
-            : Seconds{};
+    const Seconds least_rest = left > 0 ? least_repeated({rest.dense - made.stage.layers.dense,
+                                                          rest.moe - made.stage.layers.moe}) +
+                                              ends_.head
+                                        : Seconds{};
     const Seconds slowest =
         std::max({grown.slowest, known, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
