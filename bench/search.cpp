@@ -131,6 +131,9 @@ BENCHMARK_CAPTURE(whole_search, glm_4_5_1024, "glm-4.5", 1024, "dgx-h200")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, llama4_maverick_512, "llama4-maverick", 512, "dgx-b200")
     ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, llama4_maverick_64, "llama4-maverick", 64)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, ling_1t_256, "ling-1t", 256)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -135,7 +135,7 @@ const std::vector<Flag>& flag_table() {
        .aliases = "gpus-at-most"},
       {"top", "K", "number of plans to show; default: 5", kSearchAlone | kWindow},
       {"front", "",
-       "find the whole Pareto front of step and memory, not only that of the plans priced",
+       "find the whole Pareto front of step and memory, not only that of the plans simulated",
        kSearchAlone | kWindow},
       {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
       {.name = "time-limit",

@@ -29,6 +29,8 @@ class ChunkPositions {
 
   /// Whether a position is more than a number of layers.
   [[nodiscard]] bool interleaves_kinds() const { return interleaves_kinds_; }
+  /// Whether kinds of layers go on alternating: then a position is more than one of DeepSeek's.
+  [[nodiscard]] bool kinds_alternate() const { return period_ > 1; }
   /// Positions met so far; each is an index below this.
   [[nodiscard]] std::size_t size() const {
     return interleaves_kinds_ ? keys_.size() : index(all_layers_) + 1;

@@ -124,19 +124,30 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
   const int first = left == 0 ? std::max(fewest(stage), rest.total()) : fewest(stage);
   const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
   const int last = rest.total() - later;
-  const Seconds ahead = least_time(rest) + ends_.head;
+  const Seconds ahead = least_repeated(rest) + ends_.head;
   const Seconds sum = state.sum + ahead + (stage == 0 ? ends_.embedding : Seconds{});
   const Seconds exposed = std::max(state.latest, least_update_) + state.gather;
+  const Seconds known = std::max(state.slowest, slowest_);  // with which the state may win
   const auto may_hold = [&](Seconds stage_total) {
-    return may_win(sum, std::max({state.slowest, slowest_, stage_total}), exposed);
+    return stage_total <= known || may_win(sum, stage_total, exposed);
   };
+  const Seconds plain = least_time(rest) + ends_.head + (stage == 0 ? ends_.embedding : Seconds{});
+  const int full = uniform_.value_or(0);
+  bool later_may_hold = left == 0;
   const int still = least_held_[static_cast<std::size_t>(stage)] - positions_.layers(position);
   for (int layers = std::max(first, still); layers <= last; ++layers) {
     const ChunkPositions::Range moe = positions_.moe_range(position, stage, layers);
     if (moe.least > moe.most) continue;  // the chunks cannot begin where they were taken to
     const TotalRange own = totals(stage, layers, moe);
-    if (!may_hold(own.least)) break;  // and more layers take longer
-    if (left > 0 && !may_hold((sum - state.sum - own.most) / left)) continue;
+    if (!may_hold(own.least + least_again(std::min(full, layers), rest))) {
+      break;  // and more layers take longer
+    }
+    if (!later_may_hold) {  // with fewer layers here
+      const Seconds later_total =
+          plain - own.most + least_again(again_ * (rest.total() - layers), rest);
+      if (!may_hold(later_total / left)) continue;
+      later_may_hold = true;
+    }
     StageStep& step = row(stage, position, layers);
     if (!step.feasible) {
       if (positions_.interleaves_kinds()) continue;
@@ -146,13 +157,12 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
     PartialPartition grown = behind(state, made);
     grown.parent = index;
     grown.from = position;
-    const Seconds least_rest =
-        left > 0
-            ? least_time({rest.dense - made.stage.layers.dense, rest.moe - made.stage.layers.moe}) +
-                  ends_.head
-            : Seconds{};
+    const Seconds least_rest = left > 0 ? least_repeated({rest.dense - made.stage.layers.dense,
+                                                          rest.moe - made.stage.layers.moe}) +
+                                              ends_.head
+                                        : Seconds{};
     const Seconds slowest =
-        std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
+        std::max({grown.slowest, known, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
     if (!may_win(grown.sum + least_rest, slowest,
                  std::max(grown.latest, least_update_) + grown.gather)) {
@@ -189,6 +199,7 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
   if (uniform != uniform_) forget_options();
   uniform_ = uniform;
   slowest_ = lower.slowest;
+  again_ = lower.again;
   find_times();
   if (!find_least_held(uniform, lower)) return std::nullopt;
   if (std::optional<Tried> tried = try_all(lower)) return std::move(tried->best);

@@ -1,6 +1,7 @@
 // Dynamic programming over the stages of one plan: the states behind partition.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -51,6 +52,7 @@ struct PartialPartition {
 /// Least times of any partition: all its stages together, and its slowest stage.
 struct LowerBound {
   Seconds sum, slowest;
+  double again = 0;  ///< share of any stages' layers that they recompute as a whole, at least
 };
 
 class LayerPartitioner {
@@ -68,6 +70,7 @@ class LayerPartitioner {
     stretch_ = 1 + model_.straggler_share();
     one_kind_ = cost_model.one_kind();
     places_matter_ = !one_kind_ && cost_model.framework().fixed_blocks;
+    if (positions_.kinds_alternate()) most_tried_ = 512;
   }
 
   [[nodiscard]] const CostModel& cost_model() const { return cost_model_; }
@@ -83,6 +86,7 @@ class LayerPartitioner {
   void follow_policy() {
     model_.follow_policy();
     ends_ = {};
+    most_fit_.reset();
     forget_options();
   }
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
@@ -94,8 +98,11 @@ class LayerPartitioner {
   /// question, which finds what positions find (partition_test).
   void try_below(std::int64_t partitions) { most_tried_ = partitions; }
   /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
-  void allow_any_mix() { any_mix_ = !one_kind_; }
-  /// Of any partition that recomputes `uniform` layers on every stage.
+  void allow_any_mix() {
+    any_mix_ = !one_kind_;
+    most_fit_.reset();
+  }
+  /// Of any partition that recomputes `uniform` layers on every stage and may win.
   [[nodiscard]] LowerBound lower_bound(int uniform);
   /// The least simulated step.
   [[nodiscard]] Seconds least_step(const LowerBound& lower) const {
@@ -134,9 +141,16 @@ class LayerPartitioner {
   [[nodiscard]] bool may_fit_first(LayerCounts held) const;
   [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
-  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform, int low,
+                             int high);
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform) {
+    return furthest(stage, begin, guess, uniform, begin, layers_ + 1);
+  }
+  [[nodiscard]] bool middle_alike() const;
+  [[nodiscard]] const std::vector<int>& most_that_fit(std::optional<int> uniform);
   [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
-  [[nodiscard]] int most_in_time(int stage, const LowerBound& lower);
+  [[nodiscard]] ChunkPositions::Range any_kinds(int layers) const;
+  [[nodiscard]] int most_in_time(int stage, int uniform, const LowerBound& lower);
   [[nodiscard]] bool find_least_held(std::optional<int> uniform, const LowerBound& lower);
   [[nodiscard]] bool all_hold_their_share(std::optional<int> uniform);
   [[nodiscard]] bool all_may_fit(std::optional<int> uniform);
@@ -161,6 +175,19 @@ class LayerPartitioner {
   /// Least time of layers, wherever they lie.
   [[nodiscard]] Seconds least_time(LayerCounts layers) const {
     return layers.dense * layer_.dense + layers.moe * layer_.moe;
+  }
+  /// Least time of recomputing so many of these layers, whichever they are. (Where activations are
+  /// copied to the host, a pass may be shorter with more of them.)
+  [[nodiscard]] Seconds least_again(double recomputed, LayerCounts layers) const {
+    if (!plan_.offload_modules.empty()) return {};
+    const bool dense_first = layer_.dense_recompute < layer_.moe_recompute;
+    const double first = std::min<double>(recomputed, dense_first ? layers.dense : layers.moe);
+    const auto [less, more] = std::minmax(layer_.dense_recompute, layer_.moe_recompute);
+    return first * less + (recomputed - first) * more;
+  }
+  /// Least time of layers that a stage or several hold, with what is recomputed of them.
+  [[nodiscard]] Seconds least_repeated(LayerCounts layers) const {
+    return least_time(layers) + least_again(again_ * layers.total(), layers);
   }
   /// Least time of such layers and the ends that a stage holds.
   [[nodiscard]] Seconds least_total(int stage, LayerCounts layers) const {
@@ -211,8 +238,17 @@ class LayerPartitioner {
   double stretch_ = 1;
   int layers_;
   std::optional<int> uniform_;
-  std::int64_t most_tried_ = 128;  ///< glm-4.5 on 1,024 takes longer with 1,024
+  /// More where kinds alternate, which have more positions: llama4-maverick on 64 takes 17 % longer
+  /// with 128, glm-4.5 on 1,024 5 % longer with 512.
+  std::int64_t most_tried_ = 128;
   bool any_mix_ = false;
+  /// Per stage the most layers for its memory, with so many recomputed.
+  struct MostThatFit {
+    std::optional<int> uniform;
+    Bytes usable;
+    std::vector<int> layers;
+  };
+  std::optional<MostThatFit> most_fit_;  ///< of most_that_fit(); of the plan's policy
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   bool places_matter_ = false;  ///< memory depends on which layers a stage begins with
   ChunkPositions positions_;
@@ -228,6 +264,7 @@ class LayerPartitioner {
   std::array<std::vector<std::vector<int>>, 2> chunk_sizes_;  ///< [the last stage][layers][chunk]
   std::vector<const int*> sizes_;                             ///< … of the stages in find_kinds()
   Seconds slowest_;
+  double again_ = 0;  ///< LowerBound::again
   LayerAndEnds ends_;
   LayerTimes layer_;
   Seconds least_update_;  ///< least of any stage's after the first one's last backward

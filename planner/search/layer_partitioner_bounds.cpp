@@ -30,7 +30,18 @@ LowerBound LayerPartitioner::lower_bound(int uniform) {
   Seconds slowest = std::max(sum / plan_.pp, full.total);
   if (one_kind_ && plan_.pp > 1)
     slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-  return {sum, slowest};
+  LowerBound out{.sum = sum, .slowest = slowest};
+  if (uniform == 0 || plan_.pp == 1) return out;
+  // A stage of l layers recomputes min(uniform, l) ≥ l · min(uniform / most, 1). The first stage
+  // holds no more than one in the middle.
+  const int last = plan_.pp - 1;
+  const int most =
+      std::max(most_in_time(plan_.pp > 2 ? 1 : 0, uniform, out), most_in_time(last, uniform, out));
+  out.again = uniform < most ? static_cast<double>(uniform) / most : 1.0;
+  const Seconds repeated = least_again(out.again * layers_, count(0, layers_));
+  out.sum = std::max(sum, all_layers() + ends_.embedding + ends_.head + repeated);
+  out.slowest = std::max(slowest, out.sum / plan_.pp);
+  return out;
 }
 
 LayerPartitioner::TotalRange LayerPartitioner::totals(int stage, int layers,
@@ -119,13 +130,8 @@ bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCoun
 /// Whether chunks of so many layers fit, of whichever kinds they can be. Memory is linear in the
 /// recomputed layers but for the buffer of one, which takes the experts' as soon as there are any.
 bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> uniform) {
-  ChunkPositions::Range range;
-  if (any_mix_) {
-    const int experts = cost_model_.moe_before(layers_);
-    range = {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
-  } else {
-    range = positions_.moe_range(stage, layers);
-  }
+  const ChunkPositions::Range range =
+      any_mix_ ? any_kinds(layers) : positions_.moe_range(stage, layers);
   for (int moe = range.least; moe <= range.most; ++moe) {
     const LayerCounts all{layers - moe, moe};
     if (!uniform) {
@@ -152,28 +158,42 @@ bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> u
 }
 
 /// Last layer that a stage can hold all layers from `begin` up to, from a guess on: memory grows
-/// with every layer.
-int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform) {
-  int low = begin;         // fits, or holds nothing
-  int high = layers_ + 1;  // does not
+/// with every layer. `low` fits, or holds nothing; `high` does not.
+int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform, int low,
+                               int high) {
   int tried = guess;
+  bool above = false, below = false;  // tried with success, without
   for (int step = 1; high - low > 1; step *= 2) {
     tried = std::clamp(tried, low + 1, high - 1);
     const bool fits = holds(stage, begin, tried, uniform);
     (fits ? low : high) = tried;
-    const bool between = low > begin && high <= layers_;
-    tried = between ? low + (high - low) / 2 : fits ? tried + step : tried - step;
+    (fits ? above : below) = true;
+    tried = above && below ? low + (high - low) / 2 : fits ? tried + step : tried - step;
   }
   return low;
 }
 
-/// The most layers that a stage may hold without being too slow for the bounds.
-int LayerPartitioner::most_in_time(int stage, const LowerBound& lower) {
+/// Whether stages in the middle differ in the microbatches in flight alone, of which none has more
+/// than the one before it.
+bool LayerPartitioner::middle_alike() const {
+  return plan_.pp > 3 && !cost_model_.framework().fixed_blocks && !runs_both_ways(plan_.schedule);
+}
+
+/// How many layers with experts so many layers can have, from anywhere in the model.
+ChunkPositions::Range LayerPartitioner::any_kinds(int layers) const {
+  const int experts = cost_model_.moe_before(layers_);
+  return {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
+}
+
+/// The most layers that a stage may hold, `uniform` of them recomputed, without being too slow for
+/// the bounds.
+int LayerPartitioner::most_in_time(int stage, int uniform, const LowerBound& lower) {
+  const LayerCounts all = count(0, layers_);
   const auto in_time = [&](int layers) {
-    const ChunkPositions::Range moe = positions_.interleaves_kinds()
-                                          ? positions_.moe_range(stage, layers)
-                                          : positions_.moe_range(0, stage, layers);
-    const Seconds own = totals(stage, layers, moe).least;
+    const ChunkPositions::Range moe =
+        positions_.interleaves_kinds() ? positions_.moe_range(stage, layers) : any_kinds(layers);
+    const Seconds own =
+        totals(stage, layers, moe).least + least_again(std::min(uniform, layers), all);
     return may_win(lower.sum, std::max(lower.slowest, own), least_update_);
   };
   int low = 0;
@@ -191,16 +211,21 @@ bool LayerPartitioner::find_least_held(std::optional<int> uniform, const LowerBo
   most_held_.assign(static_cast<std::size_t>(plan_.pp), std::nullopt);
   if (!one_kind_ && !mixes_kinds())
     return true;  // what a stage can hold depends on where it begins
+  const int again = uniform.value_or(0);
   int held = layers_;
   int guess = (layers_ + plan_.pp - 1) / plan_.pp;
+  std::optional<int> in_the_middle;  // where stages take equally long
   for (int stage = plan_.pp - 1; stage > 0 && held > 0; --stage) {
-    guess = furthest(stage, 0, guess, uniform);
-    const int most = std::min(guess, most_in_time(stage, lower));
+    const bool middle = stage < plan_.pp - 1;
+    if (middle && !in_the_middle) in_the_middle = most_in_time(stage, again, lower);
+    guess = middle_alike() ? most_that_fit(uniform)[static_cast<std::size_t>(stage)]
+                           : furthest(stage, 0, guess, uniform);
+    const int most = std::min(guess, middle ? *in_the_middle : most_in_time(stage, again, lower));
     most_held_[static_cast<std::size_t>(stage)] = most;
     held -= most;
     least_held_[static_cast<std::size_t>(stage) - 1] = std::max(0, held);
   }
-  const int first = most_in_time(0, lower);
+  const int first = most_in_time(0, again, lower);
   most_held_[0] = first;
   return held <= first && (held <= 0 || holds(0, 0, held, uniform));
 }
@@ -217,16 +242,41 @@ bool LayerPartitioner::all_hold_their_share(std::optional<int> uniform) {
   return true;
 }
 
+/// The most layers that each stage can hold, from anywhere in the model. Of stages that are alike a
+/// later one holds no fewer, so where two of them hold as many, so do all between them.
+const std::vector<int>& LayerPartitioner::most_that_fit(std::optional<int> uniform) {
+  if (most_fit_ && most_fit_->uniform == uniform && most_fit_->usable == usable_) {
+    return most_fit_->layers;
+  }
+  std::vector<int> most(static_cast<std::size_t>(plan_.pp), 0);
+  const auto at = [&](int stage) -> int& { return most[static_cast<std::size_t>(stage)]; };
+  const int last = plan_.pp - 1;
+  const int share = (layers_ + last) / plan_.pp;
+  at(last) = furthest(last, 0, share, uniform);
+  at(last - 1) = furthest(last - 1, 0, share, uniform);
+  at(1) = furthest(1, 0, at(last - 1), uniform, 0, at(last - 1) + 1);
+  at(0) = furthest(0, 0, at(1), uniform);
+  const auto fill = [&](const auto& self, int from, int to) -> void {
+    if (to - from < 2) return;
+    const int middle = from + (to - from) / 2;
+    at(middle) = furthest(middle, 0, at(from) + 1, uniform, at(from), at(to) + 1);
+    self(self, from, middle);
+    self(self, middle, to);
+  };
+  fill(fill, 1, last - 1);
+  most_fit_ = {uniform, usable_, std::move(most)};
+  return most_fit_->layers;
+}
+
 /// Whether all stages together hold all layers if those in the middle hold what the last of them
-/// does: it keeps the fewest microbatches in flight. (Fixed blocks differ in more than that.)
+/// does.
 bool LayerPartitioner::all_may_fit(std::optional<int> uniform) {
-  if (plan_.pp <= 3 || cost_model_.framework().fixed_blocks) return true;
   const int share = (layers_ + plan_.pp - 3) / (plan_.pp - 2);
   if (holds(plan_.pp - 2, 0, share, uniform)) return true;
-  const int middle = furthest(plan_.pp - 2, 0, share - 1, uniform);
+  const int middle = furthest(plan_.pp - 2, 0, share - 1, uniform, 0, share);
   const int rest = layers_ - (plan_.pp - 2) * middle;
   const int last = furthest(plan_.pp - 1, 0, share, uniform);
-  return last >= rest || last + furthest(0, 0, share, uniform) >= rest;
+  return last >= rest || holds(0, 0, rest - last, uniform);
 }
 
 /// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
@@ -235,7 +285,18 @@ bool LayerPartitioner::all_may_fit(std::optional<int> uniform) {
 bool LayerPartitioner::may_fit(std::optional<int> uniform) {
   const bool anywhere = one_kind_ || mixes_kinds();
   if (anywhere && all_hold_their_share(uniform)) return true;
-  if (anywhere && !all_may_fit(uniform)) return false;
+  if (anywhere && middle_alike()) {
+    if (!all_may_fit(uniform)) return false;
+    const std::vector<int>& most = most_that_fit(uniform);
+    int held = 0;
+    for (int stage = 0; stage < plan_.pp; ++stage) {
+      const int own = most[static_cast<std::size_t>(stage)];
+      held += own;
+      if (held >= layers_) return true;
+      if (own < fewest(stage)) return false;
+    }
+    return false;
+  }
   int held = 0;
   int most = layers_ / plan_.pp;  // what the stage before could hold: stages alike hold alike
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {

@@ -83,13 +83,14 @@ std::optional<PartialPartition> LayerPartitioner::run_through(const std::vector<
 
 /// What find_least_held() did not need: the most layers of a stage without being too slow.
 void LayerPartitioner::find_most_held(const LowerBound& lower) {
+  const int again = uniform_.value_or(0);
   std::optional<int> in_the_middle;  // where stages take equally long
   for (int stage = 0; stage < plan_.pp; ++stage) {
     std::optional<int>& most = most_held_[static_cast<std::size_t>(stage)];
     if (most) continue;
     const bool end = stage == 0 || stage == plan_.pp - 1;
-    if (!end && !in_the_middle) in_the_middle = most_in_time(stage, lower);
-    most = end ? most_in_time(stage, lower) : *in_the_middle;
+    if (!end && !in_the_middle) in_the_middle = most_in_time(stage, again, lower);
+    most = end ? most_in_time(stage, again, lower) : *in_the_middle;
   }
 }
 

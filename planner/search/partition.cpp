@@ -64,7 +64,13 @@ bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const Sh
                        std::span<const RecomputePolicy> policies, const LeastRecomputation& needed,
                        std::optional<double> most_offloaded) {
   const std::span<const RecomputePolicy> enough = policies.subspan(first_enough(policies, needed));
+  set_policy(Recompute::none, plan);
   LayerPartitioner partitioner(cost_model, plan, costs);
+  partitioner.set_limits({}, bound);
+  if (!any_partition_may_win(partitioner)) {
+    set_policy(policies.back(), plan);
+    return false;
+  }
   ParallelPlan offloaded;
   std::optional<LayerPartitioner> other;
   if (most_offloaded) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -26,10 +25,14 @@ auto order_of(const PricedPoint& plan) {
                                                         plan.point);
 }
 
-std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key) {
-  std::vector<std::size_t> out(plans.size());
-  std::iota(out.begin(), out.end(), std::size_t{0});
-  std::sort(out.begin(), out.end(), [&](std::size_t a, std::size_t b) {
+/// Indices of the plans for which `counts` holds, smallest key first; of equal ones, which are
+/// points with other layers per stage, those found first.
+std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto counts, auto key) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (counts(plans[i])) out.push_back(i);
+  }
+  std::stable_sort(out.begin(), out.end(), [&](std::size_t a, std::size_t b) {
     const auto left = key(plans[a]);
     const auto right = key(plans[b]);
     return left < right || (!(right < left) && order_of(plans[a]) < order_of(plans[b]));
@@ -56,7 +59,6 @@ PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)
 PlanPool PlanPool::fork() const {
   PlanPool out(context_);
   out.known_ = this;
-  out.best_ = best_;
   out.listed_ = listed_;
   out.fastest_ = fastest_;
   out.fastest_safe_ = fastest_safe_;
@@ -113,9 +115,8 @@ bool PlanPool::may_lead(const PricedPoint& found) const {
   if (may_limit_winner(found) && gains(fastest_safe_, found.least)) return true;
   if (!may_win(found)) return false;
   if (gains(fastest_, found.least)) return true;
-  const auto best = best_.find(family_of(found.point));
-  const bool leads = best == best_.end() || gains(best->second, found.least_expected());
-  return leads && (!last_listed() || found.least_expected() <= *last_listed());
+  return gains(best_of(family_of(found.point)), found.least_expected()) &&
+         (!last_listed() || found.least_expected() <= *last_listed());
 }
 
 void PlanPool::price_again(const PricedPoint& found, const ShardingCosts& costs) {
@@ -156,15 +157,21 @@ void PlanPool::note(const PricedPoint& found) {
   note_winner(found);
   const Seconds expected = found.least_expected();
   note_undominated(step, expected);
-  const auto [best, is_new] = best_.try_emplace(family_of(found.point), expected);
-  if (!is_new && expected >= best->second) return;
-  best->second = expected;
-  listed_.clear();
-  for (const auto& [family, each] : best_) listed_.push_back(each);
-  const auto most = std::min(listed_.size(), static_cast<std::size_t>(context_.request.top));
-  std::partial_sort(listed_.begin(), listed_.begin() + static_cast<std::ptrdiff_t>(most),
-                    listed_.end());
-  listed_.resize(most);
+  const PlanFamily family = family_of(found.point);
+  const std::optional<Seconds> before = best_of(family);
+  if (before && expected >= *before) return;
+  best_[family] = expected;
+  if (before) {
+    const auto at = std::ranges::find(listed_, *before);
+    if (at != listed_.end()) listed_.erase(at);
+  }
+  listed_.insert(std::ranges::upper_bound(listed_, expected), expected);
+  listed_.resize(std::min(listed_.size(), static_cast<std::size_t>(context_.request.top)));
+}
+
+std::optional<Seconds> PlanPool::best_of(const PlanFamily& family) const {
+  if (const auto best = best_.find(family); best != best_.end()) return best->second;
+  return known_ != nullptr ? known_->best_of(family) : std::nullopt;
 }
 
 void PlanPool::note_winner(const PricedPoint& found) {
@@ -244,9 +251,8 @@ bool PlanPool::matters(const SearchPoint& point, Seconds least, double weight) c
 /// Above it no plan of the point's family is listed; nothing: any is.
 std::optional<Seconds> PlanPool::most_expected(const SearchPoint& point) const {
   const std::optional<Seconds> last = last_listed();
-  const auto best = best_.find(family_of(point));
-  if (best == best_.end()) return last;
-  return last ? std::min(*last, best->second) : best->second;
+  const std::optional<Seconds> best = best_of(family_of(point));
+  return last && best ? std::min(*last, *best) : best ? best : last;
 }
 
 /// A plan of the point with a longer step limits the winner no more than those known do: it is
@@ -341,9 +347,11 @@ void PlanPool::settle(const CostsOfShardings& costs) {
 /// features' prices: no plan with a longer one can shorten it.
 void PlanPool::settle_fastest(const CostsOfShardings& costs, auto counts,
                               const std::optional<Seconds>& shortest) {
-  for (const std::size_t i : sorted(plans_, least_known_step)) {
+  const auto may_shorten = [&](const PricedPoint& plan) {
+    return (!shortest || least_known_step(plan) <= *shortest) && counts(plan);
+  };
+  for (const std::size_t i : sorted(plans_, may_shorten, least_known_step)) {
     if (shortest && least_known_step(plans_[i]) > *shortest) return;
-    if (!counts(plans_[i])) continue;
     look_at(i, costs,
             [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
   }
@@ -351,19 +359,24 @@ void PlanPool::settle_fastest(const CostsOfShardings& costs, auto counts,
 
 void PlanPool::settle_winner(const CostsOfShardings& costs) {
   const std::optional<Seconds> most = most_given_up();
-  for (const std::size_t i : sorted(plans_, order_of)) {
+  const auto counts = [&](const PricedPoint& plan) {
+    return may_win(plan) && (!most || plan.least <= *most);
+  };
+  for (const std::size_t i : sorted(plans_, counts, order_of)) {
     if (winner_ && plans_[i].least_expected() > *winner_) return;
     look_at(i, costs, [&](const PricedPoint& plan) {
-      return may_win(plan) && (!most || plan.least <= *most) &&
-             (!winner_ || plan.least_expected() <= *winner_);
+      return counts(plan) && (!winner_ || plan.least_expected() <= *winner_);
     });
   }
 }
 
 void PlanPool::settle_families(const CostsOfShardings& costs) {
-  for (const std::size_t i : sorted(plans_, order_of)) {
+  const auto may_be_listed = [&](const PricedPoint& plan) {
     const std::optional<Seconds> last = last_listed();
-    if (last && plans_[i].least_expected() > *last) return;
+    return !last || plan.least_expected() <= *last;
+  };
+  for (const std::size_t i : sorted(plans_, may_be_listed, order_of)) {
+    if (!may_be_listed(plans_[i])) return;
     look_at(i, costs, [&](const PricedPoint& plan) {
       const std::optional<Seconds> most = most_expected(plan.point);
       return may_win(plan) && (!most || plan.least_expected() <= *most);
@@ -372,8 +385,8 @@ void PlanPool::settle_families(const CostsOfShardings& costs) {
 }
 
 std::vector<std::size_t> PlanPool::listed(std::size_t most) const {
-  std::vector<std::size_t> simulated = sorted(plans_, order_of);
-  std::erase_if(simulated, [&](std::size_t i) { return !plans_[i].simulated; });
+  std::vector<std::size_t> simulated = sorted(
+      plans_, [](const PricedPoint& plan) { return plan.simulated.has_value(); }, order_of);
   const std::optional<Seconds> limit = most_given_up();
   const auto winner = std::find_if(simulated.begin(), simulated.end(), [&](std::size_t i) {
     return !limit || *plans_[i].simulated <= *limit;

@@ -147,6 +147,7 @@ class PlanPool {
   void tighten(PricedPoint& found, const ShardingCosts& costs, const Priced& priced);
   void simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced);
   void note(const PricedPoint& found);
+  [[nodiscard]] std::optional<Seconds> best_of(const PlanFamily& family) const;
   [[nodiscard]] std::optional<Seconds> last_listed() const;
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
   [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
@@ -168,9 +169,10 @@ class PlanPool {
   const PlanPool* known_ = nullptr;  ///< of a fork: what it was forked from
   std::vector<PricedPoint> plans_;
   std::vector<LayerPartition> partitions_;
-  std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
-  std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
-  std::optional<Seconds> fastest_;      ///< step of any simulated plan
+  /// Least expected step of each family's simulated plans; of a fork's own where it is less.
+  std::map<PlanFamily, Seconds> best_;
+  std::vector<Seconds> listed_;     ///< the smallest of those, ascending, at most request.top
+  std::optional<Seconds> fastest_;  ///< step of any simulated plan
   /// … of those that fit with kSafeProbability without offload, raised by the prices of its unusual
   /// features
   std::optional<Seconds> fastest_safe_;

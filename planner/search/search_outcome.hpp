@@ -20,7 +20,8 @@ namespace echelon {
 struct RejectionCount {
   RejectionReason reason{};
   std::int64_t count = 0;
-  std::string nearest;  ///< detail of the point that came closest (memory) or was met first
+  /// Detail of the point that was met first; for memory, of the one counted that came closest.
+  std::string nearest;
 };
 
 /// The single change that makes a plan fit: a pinned choice lifted, more GPUs of the same kind, or
@@ -60,7 +61,8 @@ struct NearestInfeasible {
   std::optional<QuantizedWeights> quantized_weights;
 };
 
-/// Every point ends in one place: points = fitting + too_large + bounded + rejected.
+/// Every point ends in one place: points = fitting + too_large + bounded + rejected. One that is
+/// out by a bound is not asked whether it fits, so a better bound moves points to `bounded`.
 struct SearchCounts {
   std::int64_t points = 0;     ///< degrees, schedule, ZeRO, ZeRO group, rank order, offload
   std::int64_t fitting = 0;    ///< fit, with or without recomputation
@@ -93,7 +95,8 @@ struct OpenSplits {
 };
 [[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "pinned-recompute"
 
-/// The plans of one family that are nearly as good as its best: a list folds them into a line.
+/// The plans of one family that are nearly as good as its best: a list folds them into a line. Only
+/// those that were priced: a bound that leaves out more of the others leaves fewer.
 struct Siblings {
   int plans = 0;            ///< without the best
   Seconds least, most;      ///< their steps by the closed form
@@ -118,7 +121,7 @@ struct SearchOutcome {
   /// is faster than the winner and is not `fastest`.
   std::optional<Candidate> fastest_likely;
   std::vector<Candidate> pareto;  ///< no other plan is both faster and smaller; fastest first
-  bool whole_front = false;       ///< `pareto` is that of all plans, else of those priced
+  bool whole_front = false;       ///< `pareto` is that of all plans, else of those simulated
   std::vector<RejectionCount> rejected;
   /// Filled when nothing is likely to fit, closest first.
   std::vector<NearestInfeasible> nearest_infeasible;

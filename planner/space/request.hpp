@@ -32,7 +32,7 @@ struct PlanRequest {
   bool exhaustive = false;  ///< price every point instead of bounding
   bool module_sets = true;  ///< sets of recomputed modules are searched, where none is pinned
   /// Look for the whole Pareto front of (time, memory), whose plans mostly cannot win; else the
-  /// front is that of the plans priced. Objective::memory_headroom looks for it always.
+  /// front is that of the plans simulated. Objective::memory_headroom looks for it always.
   bool whole_front = false;
   /// Plans that fit with a smaller probability are refused: planner/space/score.hpp.
   double least_probability = 0.5;

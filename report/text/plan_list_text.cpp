@@ -109,7 +109,8 @@ std::string siblings_text(const SearchResult& choice, const TextStyle& style) {
                               : fmt::format("{}", fmt::join(ranges, ", "))});
   }
   if (table.empty()) return {};
-  return heading("More of these families, at most 1 % slower", style) + table.text(style);
+  return heading("More of these families among the plans priced, at most 1 % slower", style) +
+         table.text(style);
 }
 
 }  // namespace
@@ -263,7 +264,8 @@ std::string pareto_text(const SearchOutcome& report, const TextStyle& style) {
                             style) +
                     table.text(style);
   if (!report.whole_front) {
-    out += folded("The front is that of the plans priced; --front finds that of all.", "  ", style);
+    out +=
+        folded("The front is that of the plans simulated; --front finds that of all.", "  ", style);
   }
   return out;
 }

@@ -316,6 +316,36 @@ TEST_CASE("chunks of layers of two kinds: the fastest of all splits") {
   CHECK(found > 150);
 }
 
+// Eight of them, so that what the middle ones hold is found by halving between them.
+TEST_CASE("many stages: the fastest of all splits") {
+  std::mt19937 random(20261124);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  int found = 0;
+  for (int i = 0; i < 24; ++i) {
+    PlanRequest r = request_for("llama3.2-1b", "dgx-a100", 16);
+    const int vpp = draw(1, 2);
+    r.model.layers = vpp == 1 ? draw(9, 11) : draw(15, 17);
+    r.model.vocab = 1000 * draw(1, 64);
+    r.model.hidden = 2048;
+    if (vpp > 1) {
+      r.model.moe = {.experts = 2,
+                     .experts_per_token = 1,
+                     .expert_ffn_hidden = r.model.hidden * draw(1, 4),
+                     .first_dense_layers = draw(0, 4)};
+    }
+    r.job.sequence = 4096;
+    r.job.global_batch = 8 << draw(0, 2);
+    ParallelPlan p = plan_for(r, 2, 8, draw(0, 1) == 0 ? Recompute::none : Recompute::full);
+    p.vpp = vpp;
+    if (vpp > 1) p.schedule = ScheduleKind::interleaved;
+    p.overlap_pp = vpp > 1;
+    if (check_against_all(r, p, 0.1 * draw(2, 12))) ++found;
+  }
+  CHECK(found > 8);
+}
+
 TEST_CASE("ZB-H1 and GPipe: the fastest of all splits") {
   std::mt19937 random(20261123);
   const auto draw = [&](int low, int high) {
