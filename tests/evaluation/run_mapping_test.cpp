@@ -72,16 +72,6 @@ TEST_CASE("attention is the framework's own, what the notes name, or that of the
   CHECK(attention_of("mosaic-0035") == AttentionKernels::flash_1);
 }
 
-TEST_CASE("a run has the attention that it states, else one that its framework has kernels for") {
-  MeasuredRun run = row_of(whole_table(), "flagperf-0007");  // Megatron-LM in fp32
-  CHECK(mapped(run).job.flash_attention);
-  run.flash_attention.reset();
-  CHECK_FALSE(mapped(run).job.flash_attention);
-  CHECK(mentions(mapped(run).inferred, "no flash attention"));
-  run.precision = "bf16";
-  CHECK(mapped(run).job.flash_attention);
-}
-
 TEST_CASE("runs that this version cannot price are skipped with the feature named") {
   MeasuredRun bubble = row("zero-bubble-0004");
   bubble.schedule = "zb-2p";
