@@ -274,7 +274,10 @@ Result<bool> flash_of(const Settings& settings, const ModelSpec& model, const Fr
     const Result<bool> on = parse_switch(*flash);
     if (!on) return on;
     if (*on && !lack.empty()) return no_flash(*flash, framework, lack, others());
-    if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
+    if (!*on && !framework.materialised_attention) {
+      return lack.empty() ? no_scores(*flash, framework)
+                          : no_attention(framework, gpu, lack, others());
+    }
     return on;
   }
   if (lack.empty()) {
