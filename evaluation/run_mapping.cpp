@@ -391,10 +391,6 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);
   if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};
-  job.flash_attention = row.flash_attention.value_or(defaults.flash_attention);
-  if (!row.flash_attention) {
-    inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
-  }
   if (software.framework->wraps_transformers) job.layer_code = layer_code_of(row);
   if (job.layer_code != LayerCode::fused) framework.pointwise_passes = 1;
   if (row.precision.empty()) inferred.push_back(fmt::format("precision {}", recipe->name));
@@ -409,6 +405,14 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   job.precision = with_states(*recipe, row, software, shapes, machine->gpu(), inferred);
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
+  }
+  // A run that states its attention proves that its software has it.
+  job.flash_attention = row.flash_attention.value_or(
+      defaults.flash_attention &&
+      why_no_flash(framework, machine->gpu().compute_capability, job.precision.compute, shapes)
+          .empty());
+  if (!row.flash_attention) {
+    inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
   }
   if (row.task.starts_with(kAdapters)) {
     const std::string_view stated = std::string_view(row.task).substr(kAdapters.size() + 1);

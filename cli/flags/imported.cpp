@@ -74,6 +74,9 @@ Settings job_settings(const ImportedConfig& imported) {
     if (plan || flag.empty() || flag == "model") continue;
     const bool unset = flag == "lora" || flag == "quantized-weights";
     if (unset && finding.value == "none") continue;
+    // A framework takes flash attention by itself where it has it, and attention with scores else.
+    const bool usual = finding.origin == Origin::assumed && finding.value == "true";
+    if (flag == "flash-attention" && usual) continue;
     out.set(flag, {finding.value, finding.from});
   }
   return out;

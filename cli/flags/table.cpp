@@ -55,7 +55,7 @@ const std::vector<Flag>& flag_table() {
        kJob | kRun},
       {"flash-attention", "",
        "attention that never stores the sequence x sequence score matrix; default: where the "
-       "framework has it on the GPU",
+       "framework has it for the format, the heads and the GPU",
        kJob, true, true},
       {.name = "layer-code",
        .value = "CODE",

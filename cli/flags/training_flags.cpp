@@ -235,15 +235,59 @@ Error no_scores(const Setting& flash, const Framework& framework) {
             : "plan predict FILE --flash-attention -o NEW");
 }
 
-/// The error for a framework that has flash attention alone, and none on this GPU.
-Error no_attention(const Framework& framework, const GpuSpec& gpu) {
-  return input_error(
-      "--framework",
-      fmt::format("{} on {}, where it has no attention: its flash attention begins with compute "
-                  "capability {}",
-                  framework.name, gpu.name, framework.flash_capability),
-      "a GPU from Ampere on, or a framework with another attention: --framework megatron-core",
-      "--flash-attention plans it for kernels of your own");
+/// The error for flash attention where the framework lacks it for this job. `others` have it.
+Error no_flash(const Setting& flash, const Framework& framework, const std::string& lack,
+               const std::string& others) {
+  const bool typed = flash.where.starts_with("--");
+  std::string expected = "a job that its kernels take";
+  if (framework.materialised_attention) {
+    expected = typed ? "--no-flash-attention" : "--no-flash-attention, and -o NEW for a plan file";
+  }
+  return input_error(flash.where,
+                     fmt::format("flash attention with {}, which has {}", framework.name, lack),
+                     expected, others.empty() ? "" : "or --framework " + others);
+}
+
+/// The error for a framework that has flash attention alone, and not for this job.
+Error no_attention(const Framework& framework, const GpuSpec& gpu, const std::string& lack,
+                   const std::string& others) {
+  return input_error("--framework",
+                     fmt::format("{} on {}, where it has no attention: of flash attention, its "
+                                 "only one, it has {}",
+                                 framework.name, gpu.name, lack),
+                     "a job that its kernels take, or a framework with another attention: "
+                     "--framework megatron-core",
+                     others.empty() ? "" : "flash attention for this job: --framework " + others);
+}
+
+/// Whether attention stores no matrix of scores: as asked, else where the framework can.
+Result<bool> flash_of(const Settings& settings, const ModelSpec& model, const Framework& framework,
+                      const GpuSpec& gpu, Dtype compute, Assumptions& assumed) {
+  const auto lack_of = [&](const Framework& each) {
+    return why_no_flash(each, gpu.compute_capability, compute, model);
+  };
+  const std::string lack = lack_of(framework);
+  const auto others = [&] {
+    return frameworks_with([&](const Framework& other) { return lack_of(other).empty(); });
+  };
+  if (const Setting* flash = settings.find("flash-attention")) {
+    const Result<bool> on = parse_switch(*flash);
+    if (!on) return on;
+    if (*on && !lack.empty()) return no_flash(*flash, framework, lack, others());
+    if (!*on && !framework.materialised_attention) {
+      return lack.empty() ? no_scores(*flash, framework)
+                          : no_attention(framework, gpu, lack, others());
+    }
+    return on;
+  }
+  if (lack.empty()) {
+    assumed.emplace_back("flash attention (--no-flash-attention)");
+    return true;
+  }
+  if (!framework.materialised_attention) return no_attention(framework, gpu, lack, others());
+  assumed.push_back(fmt::format("no flash attention, because {} has {} (--no-flash-attention)",
+                                framework.name, lack));
+  return false;
 }
 
 /// A file's code gives way to another framework's own layers; one that is asked for does not.
@@ -372,22 +416,10 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
   const Result<PrecisionRecipe> precision = precision_of(settings, framework, cluster, assumed);
   if (!precision) return precision.error();
   job.precision = *precision;
-  if (const Setting* flash = settings.find("flash-attention")) {
-    const Result<bool> on = parse_switch(*flash);
-    if (!on) return on.error();
-    job.flash_attention = *on;
-    if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
-  } else if (framework.has_flash_attention(cluster.gpu().compute_capability)) {
-    assumed.emplace_back("flash attention (--no-flash-attention)");
-  } else if (!framework.materialised_attention) {
-    return no_attention(framework, cluster.gpu());
-  } else {
-    job.flash_attention = false;
-    assumed.push_back(
-        fmt::format("no flash attention, because {} has none on {} "
-                    "(--flash-attention)",
-                    framework.name, cluster.gpu().name));
-  }
+  const Result<bool> flash =
+      flash_of(settings, model, framework, cluster.gpu(), precision->compute, assumed);
+  if (!flash) return flash.error();
+  job.flash_attention = *flash;
   const Result<LayerCode> code = layer_code_of(settings, framework, assumed);
   if (!code) return code.error();
   job.layer_code = *code;

@@ -195,7 +195,7 @@ Framework deepspeed() {
   f.casts_parameters = true;          // edaa7221, runtime/engine.py, _cast_module_mixed_precision
   f.pipeline_needs_own_model = true;  // runtime/pipe/module.py: PipelineModule of LayerSpecs
   f.cp_all_to_all = true;
-  f.flash_capability = 0;         // PyTorch's memory-efficient kernel before Ampere
+  f.flash_kernels = kTorchAttention;
   f.context_needs_flash = false;  // sequence/layer.py, DistributedAttention: of any attention
   f.expert_parallel = true;
   f.offload_optimizer = true;

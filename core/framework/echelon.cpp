@@ -24,6 +24,10 @@ constexpr std::array kOwnDefaults = {
         .software = "llm.c", .same_code = false, .why = "a C trainer, like our runtime", .zero = 1},
 };
 
+/// In all formats that the runtime trains in, on cores too: runtime/cpu/attention.cpp,
+/// runtime/cuda/attention/attention.cpp.
+constexpr std::array kOwnAttention = {FlashKernel{.widest_number = 8}};
+
 constexpr std::array kOwnRules = {
     FrameworkRule{RulePart::degrees,
                   [](const ModelSpec& m, const ParallelPlan& p) {
@@ -41,8 +45,8 @@ Framework own_runtime() {
   f.kernels = KernelLibrary::own;
   f.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
   f.dropout = false;
-  f.flash_capability = 0;
-  f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
+  f.flash_kernels = kOwnAttention;
+  f.materialised_attention = false;
   f.zero23_with_pipeline = true;
   f.replays_passes = true;       // runtime/cuda/queue/graph_cache.hpp
   f.awaits_first_gather = true;  // runtime/training/training_device.cpp, await_updated

@@ -10,6 +10,7 @@
 
 #include "core/base/result.hpp"
 #include "core/framework/defaults.hpp"
+#include "core/framework/flash_kernels.hpp"
 #include "core/framework/rules.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/parallel_plan.hpp"
@@ -113,11 +114,9 @@ struct Framework {
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
-  /// From which compute capability on its attention can do without a matrix of scores; 0: on all
-  /// GPUs. FlashAttention-2 and cuDNN's fused attention have no kernels before Ampere.
-  /// Source: TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:569.
-  double flash_capability = 8;
-  bool context_needs_flash = true;  ///< … which its context parallelism needs
+  /// Kernels of attention without one (flash attention); why_no_flash() asks them.
+  std::span<const FlashKernel> flash_kernels = kFlashAttnPackage;
+  bool context_needs_flash = true;  ///< its context parallelism needs one of them
   /// Has sparse attention (DSA), with an indexer that its loss over the chosen keys trains.
   bool sparse_attention = false;
   bool any_model = false;  ///< trains whatever module of transformers its user brings
@@ -294,10 +293,6 @@ struct Framework {
   [[nodiscard]] bool recomputes_some_layers(int pp) const {
     return counts_recomputed && (pp == 1 || counts_recomputed_in_pipeline);
   }
-  /// Whether it has flash attention on GPUs of this compute capability (0: unknown).
-  [[nodiscard]] bool has_flash_attention(double capability) const {
-    return capability <= 0 || capability >= flash_capability;
-  }
   [[nodiscard]] bool offers(Dispatcher dispatcher) const {
     return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
@@ -357,6 +352,14 @@ template <class Has>
 /// Why a plan's gradients are not reduced in buckets; "" where they are: over more than one rank,
 /// overlapping the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
 [[nodiscard]] std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan);
+
+/// Why the framework has no attention without a matrix of scores for the widest heads of the model,
+/// in this format, on GPUs of this compute capability (0: unknown, or no CUDA): "none in fp32: its
+/// kernels take bf16 and fp16"; "" where it has. Sparse attention has kernels of its own
+/// (planner/space/legality.cpp, check_sparse). Checked by:
+/// tests/core/framework/flash_kernels_test.cpp.
+[[nodiscard]] std::string why_no_flash(const Framework& framework, double capability, Dtype compute,
+                                       const ModelSpec& model);
 
 /// The first of the framework's rules about `part` that the plan breaks, or null. A plan has to
 /// keep those of every part; planner/space/legality.hpp asks them all.

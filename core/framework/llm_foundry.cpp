@@ -28,6 +28,19 @@ constexpr std::array kLlmFoundryRules = {
         "activation_checkpointing_fn"},
 };
 
+constexpr std::array kLlmFoundryRemarks = {
+    RemarkRule{
+        .kind = RemarkKind::needs,
+        .source = "LLM Foundry 8c8dd48f, llmfoundry/models/layers/attention.py, "
+                  "flash_attn_fn; llmfoundry/models/hf/hf_base.py:260",
+        .of_flash = true,
+        .of_precision = [](const PrecisionRecipe& precision, const ParallelPlan&) -> std::string {
+          if (precision.compute != Dtype::fp32) return {};
+          return "a model of HuggingFace's with attn_implementation sdpa, for flash "
+                 "attention in fp32, which MPT's own has not";
+        }},
+};
+
 }  // namespace
 
 Framework llm_foundry() {
@@ -53,10 +66,14 @@ Framework llm_foundry() {
   f.holds_input_gradients = true;
   // models/mpt/modeling_mpt.py, gen_attention_mask_in_length: attn_uses_sequence_id
   f.packed_documents = true;
+  // Those of MPT's attn_impl flash are the package's; models of HuggingFace's, with which FSDP1 is
+  // used alone, too, have PyTorch's (models/hf/hf_base.py:260, attn_implementation).
+  f.flash_kernels = kTorchAttention;
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
   f.also_called = kLlmFoundryNames;              // FSDP1 alone, which has the same rules
   f.defaults = kLlmFoundryDefaults;
   f.rules = kLlmFoundryRules;
+  f.remark_rules = kLlmFoundryRemarks;
   return f;
 }
 

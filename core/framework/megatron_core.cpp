@@ -582,6 +582,24 @@ constexpr std::array kMegatronCoreRemarks = {
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
 
+/// FlashAttention-2 and cuDNN's fused attention, of which TransformerEngine takes one: of 16 bits,
+/// from Ampere on, of heads that are a multiple of 8. Of heads of over 192 only FlashAttention-2 on
+/// 8.0, 9.0, 10.0 and 12.0, and cuDNN's on 9.0 and 10.x. FlashAttention-3 is Hopper's alone, and
+/// FlashAttention-4 a package that is not installed with either.
+/// Source: TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:569
+/// (compute capability), 604 (data type), 926 (head dimension);
+/// common/fused_attn/fused_attn.cpp:312.
+constexpr FlashKernel of_wide_heads(double from, double below) {
+  return {.from = from, .below = below, .widest_head = 256, .head_multiple = 8};
+}
+constexpr std::array kTransformerEngineAttention = {
+    FlashKernel{.from = 8, .widest_head = 192, .head_multiple = 8},
+    of_wide_heads(8, 8.1),
+    of_wide_heads(9, 9.1),
+    of_wide_heads(10, 11),
+    of_wide_heads(12, 12.1),
+};
+
 /// By --grad-reduce-in-bf16, --use-precision-aware-optimizer with --exp-avg-dtype and
 /// --exp-avg-sq-dtype, and --fp8-param-gather. Source: Megatron-LM d98e8a64,
 /// megatron/training/arguments.py and core/optimizer/optimizer_config.py.
@@ -615,6 +633,7 @@ Framework megatron_core() {
   f.sparse_attention = true;
   // d98e8a64, --use-varlen-dataset, inter_document_masking: cu_seqlens for the attention kernels
   f.packed_documents = true;
+  f.flash_kernels = kTransformerEngineAttention;
   // Without flash attention TransformerEngine has no context parallelism (context_needs_flash):
   // TransformerEngine d0067d0d, pytorch/attention/dot_product_attention/utils.py:1169
   f.cp_ring = f.cp_all_to_all = f.cp_all_gather = true;

@@ -307,9 +307,10 @@ Framework torchtitan() {
   // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
   f.dualpipe_v = true;
   f.cp_ring = true;
-  // PyTorch's scaled_dot_product_attention: before Ampere its memory-efficient kernel, which ring
-  // attention takes too (torch/distributed/tensor/experimental/_attention.py)
-  f.flash_capability = 0;
+  // With the memory-efficient kernel, v0.2.2, torchtitan/models/attention.py, sdpa_backends; ring
+  // attention takes it, too (torch/distributed/tensor/experimental/_attention.py). b5bcd76c has
+  // FlexAttention in its place, of fp32 as well (models/common/config_utils.py:83).
+  f.flash_kernels = kTorchAttention;
   f.expert_parallel = true;
   // v0.3.0, torchtitan/models/common/config_utils.py:361, make_token_dispatcher_config
   f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;

@@ -88,6 +88,16 @@ std::string of_nearest(const ConfigFormat& format, const ConfigField& field,
   return precision_difference(*run, *wanted);
 }
 
+/// A framework that has no flash attention for the run takes attention with scores by itself.
+bool scores_by_itself(const ConfigField& field, const RunConfig& config) {
+  const Result<Framework> framework = find_framework(config.framework);
+  const Result<PrecisionRecipe> precision = find_precision(config.precision);
+  return field == ConfigField{&RunConfig::flash_attention} && !config.flash_attention &&
+         framework && precision &&
+         !why_no_flash(*framework, config.compute_capability, precision->compute, config.model)
+              .empty();
+}
+
 /// What was written, as the target reads it.
 std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& config,
                                   const ConfigDocument& document, ExportedConfig& out) {
@@ -117,6 +127,7 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
   for (const ConfigField& field : compared_fields(format, config)) {
     if (!has_effect(field, config) || same_value(field, config, read->config)) continue;
     if (masks && field == ConfigField{&RunConfig::packed_documents}) continue;
+    if (scores_by_itself(field, config)) continue;
     const ConfigRow* row = row_of(format, field);
     if (row != nullptr && differing_case(*row, config) != nullptr) continue;
     const bool known = is_of_model(field) || read->knows(field);

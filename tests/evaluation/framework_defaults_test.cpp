@@ -107,6 +107,16 @@ TEST_CASE("no run is illegal for the software that stands for its own") {
   }
 }
 
+TEST_CASE("a run has the attention that it states, else one that its framework has kernels for") {
+  MeasuredRun run = run_in_table("flagperf-0007");  // Megatron-LM in fp32
+  CHECK(mapped(run).job.flash_attention);
+  run.flash_attention.reset();
+  CHECK_FALSE(mapped(run).job.flash_attention);
+  CHECK(std::ranges::count(mapped(run).inferred, "no flash attention") == 1);
+  run.precision = "bf16";
+  CHECK(mapped(run).job.flash_attention);
+}
+
 TEST_CASE("Megatron-LM of 2022 is the version before Megatron Core") {
   MeasuredRun run = run_in_table("nanotron-0469");
   run.framework = "megatron-2022";

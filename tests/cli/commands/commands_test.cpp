@@ -237,7 +237,9 @@ TEST_CASE("a GPU before Ampere is planned without flash attention and context pa
   const Sandbox sandbox;
   const std::string found =
       sandbox.plan("--model gpt2 --cluster dgx-v100 --gpus 8 --seq 1024 --json").out;
-  CHECK(lacks(found, "no flash attention, because megatron-core has none on V100") == "");
+  CHECK(lacks(found,
+              "no flash attention, because megatron-core has none on compute capability 7.0") ==
+        "");
   CHECK(lacks(found, "\"cp\": 1") == "");
   CHECK(lacks(sandbox.plan("predict --model gpt2 --cluster dgx-v100 --gpus 8 --cp 2").err,
               "megatron-core has no context parallelism (cp 2) without flash attention") == "");
@@ -254,17 +256,16 @@ TEST_CASE("a framework with flash attention alone has no plan for a GPU before A
       "--model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 --framework nanotron");
   CHECK(asked.exit_code == 2);
   CHECK(lacks(asked.err,
-              "nanotron on V100-SXM2-32GB, where it has no attention: its flash attention begins "
-              "with compute capability 8") == "");
+              "nanotron on V100-SXM2-32GB, where it has no attention: of flash attention, its only "
+              "one, it has none on compute capability 7.0: its kernels begin with 8.0") == "");
   CHECK(lacks(asked.err, "--framework megatron-core") == "");
-  CHECK(sandbox
-            .plan("predict --model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 "
-                  "--framework nanotron --no-flash-attention")
-            .exit_code == 2);
-  CHECK(sandbox
-            .plan("predict --model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 "
-                  "--framework nanotron --flash-attention")
-            .exit_code == 0);
+  for (const char* flag : {" --no-flash-attention", " --flash-attention"}) {
+    CHECK(sandbox
+              .plan(std::string("predict --model qwen2-0.5b --seq 1024 --cluster dgx-v100 --gpus 8 "
+                                "--framework nanotron") +
+                    flag)
+              .exit_code == 2);
+  }
 }
 
 TEST_CASE("states that are not those of the framework's own precision are told") {

@@ -36,6 +36,7 @@ std::string contradiction(const Framework& f) {
   if (f.logits_bytes <= 0 || f.loss_traffic <= 0 || f.gather_buffers < 1) return "bytes of nothing";
   const bool held = f.pending_after > 0 || f.pending_at_most > 0;
   if (held && f.pending_collective_buffers <= 0) return "bounds of collectives that nothing holds";
+  if (f.flash_kernels.empty()) return "no kernels of attention";
   for (const FrameworkRule& rule : f.rules) {
     if (rule.what.empty() || rule.source.empty() || rule.broken == nullptr) return "a bare rule";
   }
@@ -297,15 +298,6 @@ TEST_CASE("graphs of layers hold the parts that the model has, without the MLP b
   model.ssm.layers = 0;
   plan.cuda_graphs = CudaGraphs::layers;
   CHECK(said(RemarkKind::needs, plan, model).find("Transformer Engine 2.10") != std::string::npos);
-}
-
-TEST_CASE("flash attention begins with Ampere, but for PyTorch's memory-efficient kernel") {
-  const Framework megatron = find_framework("megatron-core").value();
-  CHECK_FALSE(megatron.has_flash_attention(7.0));
-  CHECK_FALSE(megatron.has_flash_attention(7.5));
-  CHECK(megatron.has_flash_attention(8.0));
-  CHECK(megatron.has_flash_attention(0));  // of an unknown GPU
-  CHECK(find_framework("torchtitan")->has_flash_attention(7.0));
 }
 
 TEST_CASE("a CUDA graph of a whole step over experts names the first release that takes it") {
