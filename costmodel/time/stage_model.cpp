@@ -243,45 +243,6 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   return {traffic.forward + copies.forward, traffic.backward + copies.backward};
 }
 
-/// Copies of a microbatch around ZeRO-2's and 3's collectives, in the stream of the compute
-/// (UnitCopies), G bytes gathered, P parameters with gradients of w bytes, reduced in r. Where
-/// parameters are split one by one:
-///
-///   gathered weights   2·G   read and written, at ZeRO-3 before the forward and the backward
-///   gradients          P·(w + r); where they are reduced once, of m microbatches
-///                      P·(w + 2r) as they are added up, but for the first one P·(w + r), and 2·P·r
-///                      in the end
-///
-/// and of a flat parameter 2·P·w of gradients alone. Source: torch 2.15,
-/// torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
-/// foreach_reduce_scatter_copy_in), _fsdp_param.py (to_accumulated_grad_if_needed,
-/// accumulate_unsharded_grad_if_needed), and fsdp/_flat_param.py (_get_unflat_views_unaligned).
-/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
-StageModel::LayerTraffic StageModel::copies_of(Bytes gathered, double trained) const {
-  const Framework& framework = cost_model_.framework();
-  if (framework.unit_copies == UnitCopies::none || plan_.zero < 2 || !splits_states()) return {};
-  const double width = activation_width(recipe_.compute);
-  if (framework.unit_copies == UnitCopies::flat_gradient) {
-    return {Seconds{}, Bytes{2 * width * trained} / memory_rate_};
-  }
-  const double reduced = recipe_.reduced_gradient;
-  const double microbatches = static_cast<double>(microbatches_);
-  const Seconds weights = 2 * gathered / memory_rate_;
-  LayerTraffic out;
-  if (!framework.keeps_gathered(plan_)) out.forward = weights;
-  if (plan_.zero == 3) out.backward = weights;
-  const double added = framework.reduces_once(plan_)
-                           ? width + (2 - 1 / microbatches) * reduced + 2 * reduced / microbatches
-                           : width + reduced;
-  out.backward += Bytes{trained * added} / memory_rate_;
-  return out;
-}
-
-StageModel::LayerTraffic StageModel::copies_of_ends(const Stage& stage) const {
-  const double ends = parameters(stage).ends;
-  return copies_of(gathered(ends, 0), freezes() ? 0.0 : ends);
-}
-
 /// Each way, while the passes of one layer run forward and backward:
 ///
 ///   max(0, S/C − pass) + S/M     S bytes, C the GPU's link to its host, M its memory bandwidth

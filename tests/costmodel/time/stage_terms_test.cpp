@@ -1,6 +1,4 @@
 // Single terms of a stage's time: boundary messages, late ranks, accumulated gradients.
-#include <utility>
-
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/time/rates.hpp"
@@ -370,69 +368,4 @@ TEST_CASE("waiting for the slowest of many nodes is a part of its own, whatever 
     }
     for (const StageTime& stage : with.stages) CHECK(stage.stragglers == with.parts.stragglers);
   }
-}
-
-namespace {
-
-/// By how much the stage's first layers take longer with FSDP2's copies, forward and backward.
-std::pair<Seconds, Seconds> copied_by(TermCase c, const ParallelPlan& plan) {
-  const UnitCopies own = c.framework.unit_copies;
-  const auto times = [&](bool copies) {
-    c.framework.unit_copies = copies ? own : UnitCopies::none;
-    return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
-      return model.times({.index = 1, .layers = {c.model.layers / 2, 0}});
-    });
-  };
-  const StageTimes with = times(true);
-  const StageTimes without = times(false);
-  CHECK(with.compute.in(1_us) == Approx(without.compute.in(1_us)));
-  return {with.forward - without.forward, with.backward - without.backward};
-}
-
-}  // namespace
-
-TEST_CASE("FSDP2 copies gathered weights and reduced gradients beside its collectives") {
-  TermCase c("torchtitan");
-  c.job.global_batch = 64;
-  c.framework.reduces_once_in_pipeline = false;
-  const double layers = c.model.layers / 2.0;
-  // Llama 2 7B, a layer: 4·4096² of attention, 3·4096·11008 of the MLP, two norms.
-  const double parameters = layers * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096);
-  const DeviceRates rates = device_rates(c.cluster.gpu(), c.calibration, Dtype::bf16);
-  const Seconds read_and_written = Bytes{2 * 2 * parameters} / rates.memory;  // bf16 weights
-  const Seconds cast = Bytes{(2 + 4) * parameters} / rates.memory;  // bf16 gradients to fp32
-
-  const auto [forward3, backward3] = copied_by(c, c.plan(1, 1, 3));
-  CHECK(forward3.in(1_us) == Approx(read_and_written.in(1_us)));
-  CHECK(backward3.in(1_us) == Approx((read_and_written + cast).in(1_us)));
-  const auto [forward2, backward2] = copied_by(c, c.plan(1, 1, 2));
-  CHECK(forward2.in(1_us) == Approx(read_and_written.in(1_us)));
-  CHECK(backward2.in(1_us) == Approx(cast.in(1_us)));
-  const auto [forward1, backward1] = copied_by(c, c.plan(1, 1, 1));
-  CHECK(forward1.in(1_us) == Approx(0).margin(1e-9));
-  CHECK(backward1.in(1_us) == Approx(0).margin(1e-9));
-}
-
-TEST_CASE("FSDP2 that reduces once adds up whole gradients") {
-  TermCase c("torchtitan");
-  c.framework.accumulates_whole = true;
-  c.job.global_batch = 64 * 4;  // four microbatches
-  const double layers = c.model.layers / 2.0;
-  const double parameters = layers * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096);
-  const DeviceRates rates = device_rates(c.cluster.gpu(), c.calibration, Dtype::bf16);
-  const auto [forward, backward] = copied_by(c, c.plan(1, 1, 2));
-  // First bf16 to fp32, then three times bf16 added to fp32, in the end fp32 to the buffer.
-  const double step = (2 + 4) + 3 * (2 + 4 + 4) + (4 + 4);
-  CHECK((4 * backward).in(1_us) == Approx((Bytes{step * parameters} / rates.memory).in(1_us)));
-  CHECK(forward.in(1_us) == Approx((Bytes{4 * parameters} / rates.memory).in(1_us)));
-}
-
-TEST_CASE("FSDP1 puts gradients together to that of its flat parameter") {
-  TermCase c("llm-foundry");
-  const double layers = c.model.layers / 2.0;
-  const double parameters = layers * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096);
-  const DeviceRates rates = device_rates(c.cluster.gpu(), c.calibration, Dtype::bf16);
-  const auto [forward, backward] = copied_by(c, c.plan(1, 1, 3));
-  CHECK(forward.in(1_us) == Approx(0).margin(1e-9));
-  CHECK(backward.in(1_us) == Approx((Bytes{(2 + 2) * parameters} / rates.memory).in(1_us)));
 }
