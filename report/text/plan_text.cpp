@@ -270,7 +270,7 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   "(dense {})",
                   painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
                   flops_formula(request.model, request.job), teraflops(peak),
-                  name_of(request.job.precision.compute)),
+                  request.cluster.gpu().peak_format(request.job.precision.compute)),
       "MFU        ", style);
   constexpr double kWorthSaying = 0.05;
   if (const double share = causal_share(request.model, request.job); share < 1 - kWorthSaying) {
