@@ -327,3 +327,18 @@ TEST_CASE("the peak of fp32 is named by the format that the GPU computes it in")
   CHECK(peak_of("dgx-h100", "bf16") == "bf16");
   CHECK(peak_of("dgx-v100", "fp32") == "fp32");
 }
+
+TEST_CASE("commands whose output is a text for others refuse --json") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model gpt2 --gpus 8 -q -o a.json").exit_code == 0);
+  for (const std::string command :
+       {"completion bash", "man", "help predict", "export megatron-lm a.json"}) {
+    CAPTURE(command);
+    REQUIRE(sandbox.plan(command).exit_code == 0);
+    const echelon::ProcessResult ran = sandbox.plan(command + " --json");
+    CHECK(ran.exit_code == 2);
+    CHECK(ran.out.empty());
+    CHECK(lacks(ran.err, "--json: plan " + command.substr(0, command.find(' ')) +
+                             " does not take it") == "");
+  }
+}

@@ -49,7 +49,8 @@ TEST_CASE("every command has help with usage and an example, reached three ways"
     CHECK(help.err.empty());
     CHECK(lacks(help.out, "Usage") == "");
     CHECK(lacks(help.out, "Example") == "");
-    CHECK(lacks(help.out, "--json") == "");
+    const bool reports = command != "completion" && command != "man";
+    CHECK((lacks(help.out, "--json") == "") == reports);
     CHECK(sandbox.plan("help " + command).out == help.out);
     CHECK(sandbox.plan("-h " + command).out == help.out);
   }
