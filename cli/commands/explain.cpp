@@ -61,7 +61,7 @@ Result<std::string> advice_on(const Subject& subject, const Candidate* winner) {
   request.constraints = *subject.other;
   const Result<Candidate> own = predict(request);
   if (!own) return own.error();
-  return advice_text(*own, one_change_plans(subject.resolved.request, *own), winner);
+  return advice_text(request, *own, one_change_plans(subject.resolved.request, *own), winner);
 }
 
 Result<Subject> subject_of(const CommandContext& context) {
@@ -111,7 +111,9 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     advice = *std::move(text);
   }
   CommandResult result;
-  result.exit_code = explanation->choice.report.fitting_winner() != nullptr ? kDone : kNo;
+  // What is not priced may make the user's job fit: that is no "no".
+  const bool open = !subject->resolved.request.unpriced_savings.empty();
+  result.exit_code = open || explanation->choice.report.fitting_winner() != nullptr ? kDone : kNo;
   if (context.json) {
     result.output = explain_json(*explanation, answer, subject->resolved.provenance);
   } else if (typed != nullptr || (context.quiet && answer)) {

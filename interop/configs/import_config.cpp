@@ -45,12 +45,8 @@ std::set<std::string_view> keys_of(const ConfigFormat& format) {
 
 std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
   const std::set<std::string_view> keys = keys_of(format);
-  ConfigDocument unspelled;
-  if (format.unspell != nullptr) {
-    unspelled = document;
-    format.unspell(unspelled);
-  }
-  const ConfigDocument& read = format.unspell != nullptr ? unspelled : document;
+  ConfigDocument read = document;
+  if (format.unspell != nullptr) format.unspell(read);
   return static_cast<std::size_t>(std::ranges::count_if(
       read.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
@@ -187,8 +183,8 @@ void add_other_settings(const ConfigReading& reading, std::vector<std::string>& 
   }
 }
 
-std::vector<std::string> unpriced_in(const ConfigReading& reading) {
-  std::vector<std::string> out;
+void add_unpriced(const ConfigReading& reading, ImportedConfig& imported) {
+  std::vector<std::string>& out = imported.unpriced;
   add_other_settings(reading, out);
   for (const UnpricedSetting& each : reading.format.unpriced) {
     const ConfigEntry* entry = reading.find(each.key);
@@ -204,10 +200,10 @@ std::vector<std::string> unpriced_in(const ConfigReading& reading) {
     const std::string text = lower_case(entry->value.joined());
     if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
     out.push_back(fmt::format("{} = {}", reading.place(*entry), printable(text)));
+    if (!each.saves.empty()) imported.unpriced_savings.emplace_back(each.saves);
   }
   add_unused_bucket(reading, out);
   if (reading.format.also_unpriced != nullptr) reading.format.also_unpriced(reading, out);
-  return out;
 }
 
 /// Shapes without a vocabulary, or without any: found in the catalog, or asked for.
@@ -379,11 +375,10 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
   ask_for_flags(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();
   ask_for_the_rest(*reading);
-  ImportedConfig out;
-  out.format = format;
+  ImportedConfig out{format};
   out.settings = all.entries.size();
   out.read = keys_read(*format, all);
-  out.unpriced = unpriced_in(*reading);
+  add_unpriced(*reading, out);
   out.config = std::move(reading->config);
   out.findings = std::move(reading->findings);
   out.asks = std::move(reading->asks);

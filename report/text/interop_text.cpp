@@ -6,6 +6,7 @@
 #include "report/format.hpp"
 #include "report/interop.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -83,11 +84,11 @@ std::string inexpressible_text(const ConfigFormat& format,
   return out + "--downgrade exports the nearest plan that it can express.\n";
 }
 
-std::string advice_text(const Candidate& own, const std::vector<OneChange>& changes,
-                        const Candidate* best) {
+std::string advice_text(const PlanRequest& request, const Candidate& own,
+                        const std::vector<OneChange>& changes, const Candidate* best) {
   std::string out =
       fmt::format("Your configuration: {} per step{}.\n", duration(own.prediction.time.step),
-                  own.fits ? "" : "; it is not likely to fit");
+                  own.fits ? "" : "; it is not likely to fit" + without_savings(request));
   if (!changes.empty()) {
     const OneChange& first = changes.front();
     const double saved = 1 - first.plan.prediction.time.step / own.prediction.time.step;

@@ -91,8 +91,8 @@ std::string verdict_text(const PlanRequest& request, const Candidate* winner, co
                     "not legal          ", style) +
              neighbor_text(request, answer, style);
     case WhyNot::Verdict::too_large:
-      return folded(painted(fmt::format("stage {} is short of {}: it needs {}; {}", answer.stage,
-                                        with_gib(answer.missing),
+      return folded(painted(fmt::format("stage {} is short of {}{}: it needs {}; {}", answer.stage,
+                                        with_gib(answer.missing), without_savings(request),
                                         with_gib(answer.asked->prediction.memory.peak_reserved),
                                         limit_text(request)),
                             Paint::bad, style),
