@@ -36,6 +36,7 @@ struct ImportedConfig {
   std::vector<std::string> asks{};      ///< flags that must be given, with the reason
   std::vector<std::string> unpriced{};  ///< settings that no field describes
   std::vector<std::string> unpriced_savings{};  ///< what of them saves memory of a GPU
+  std::vector<std::string> unread{};            ///< settings that no row reads, but for those
   std::size_t settings = 0;                     ///< in the files
   std::size_t read = 0;                         ///< … of which rows read so many
 };

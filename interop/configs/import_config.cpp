@@ -206,6 +206,17 @@ void add_unpriced(const ConfigReading& reading, ImportedConfig& imported) {
   if (reading.format.also_unpriced != nullptr) reading.format.also_unpriced(reading, out);
 }
 
+/// The settings that no row reads, but for those without a price.
+void add_unread(const ConfigReading& reading, ImportedConfig& imported) {
+  const std::set<std::string_view> keys = keys_of(reading.format);
+  for (const ConfigEntry& entry : reading.document.entries) {
+    const std::string place = reading.place(entry) + " ";
+    const auto names = [&](const std::string& each) { return each.starts_with(place); };
+    if (keys.contains(entry.key) || std::ranges::any_of(imported.unpriced, names)) continue;
+    imported.unread.push_back(reading.place(entry));
+  }
+}
+
 /// Shapes without a vocabulary, or without any: found in the catalog, or asked for.
 void complete_model(ConfigReading& reading) {
   ModelSpec& model = reading.config.model;
@@ -379,6 +390,7 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
   out.settings = all.entries.size();
   out.read = keys_read(*format, all);
   add_unpriced(*reading, out);
+  add_unread(*reading, out);
   out.config = std::move(reading->config);
   out.findings = std::move(reading->findings);
   out.asks = std::move(reading->asks);

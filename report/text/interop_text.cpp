@@ -58,6 +58,14 @@ std::string import_text(const ImportedConfig& imported, const TextStyle&) {
     out += "\nNot priced\n";
     for (const std::string& each : imported.unpriced) out += "  " + each + "\n";
   }
+  constexpr std::size_t kMost = 20;
+  if (!imported.unread.empty()) out += "\nNot read: no field of a run depends on it\n";
+  for (std::size_t i = 0; i < std::min(imported.unread.size(), kMost); ++i) {
+    out += "  " + imported.unread[i] + "\n";
+  }
+  if (imported.unread.size() > kMost) {
+    out += fmt::format("  and {} more (--json lists all)\n", imported.unread.size() - kMost);
+  }
   if (!imported.asks.empty()) {
     out += "\nMust be given\n";
     for (const std::string& each : imported.asks) out += "  " + each + "\n";

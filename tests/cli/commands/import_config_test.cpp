@@ -206,6 +206,20 @@ TEST_CASE("that a job does not fit is said without what saves memory and has no 
   CHECK(predicted["fits"] == false);
 }
 
+TEST_CASE("an import names the settings that it does not read") {
+  const Sandbox sandbox;
+  write_changed(sandbox, "--vocab-size 128256\n", "--vocab-size 128256 --log-interval 1\n");
+  const auto config = document(sandbox.plan("import train.sh --json"));
+  const std::string text = sandbox.plan("import train.sh").out;
+  const std::size_t of = text.find(" of ");
+  const int read = std::stoi(text.substr(text.rfind(' ', of - 1) + 1));
+  const int all = std::stoi(text.substr(of + 4));
+  CHECK(static_cast<int>(config["not_read"].size() + config["not_priced"].size()) == all - read);
+  CHECK(lacks(config["not_read"].dump(), "--log-interval") == "");
+  CHECK(lacks(text, "Not read") == "");
+  CHECK(lacks(text, "--log-interval") == "");
+}
+
 TEST_CASE("the arguments in a training log are a configuration to start from") {
   const Sandbox sandbox;
   const std::string log = config_file("training_log/megatron_core.log");
