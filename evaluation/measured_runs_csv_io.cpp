@@ -361,7 +361,8 @@ Result<std::vector<MeasuredRun>> read_runs(const std::string& path) {
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return unreadable();
   if (S_ISDIR(info.st_mode)) {
-    return environment_error(path, "is a directory, not a file", "name the table inside it");
+    return input_error(path, "is a directory, not a file", "a table of measured runs (.csv)",
+                       "name the table inside it");
   }
   if (S_ISREG(info.st_mode) && info.st_size > kMostBytes) return too_long();
   TableParser parser(path);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/explain/chain.hpp"
 #include "planner/explain/why_not.hpp"
@@ -32,6 +33,9 @@ struct WhyNotAnswer {
                                        const std::optional<WhyNotAnswer>& asked,
                                        const Provenance& provenance);
 
+/// "Not finished within the time limit: the chain, the changes."; "" where nothing is.
+[[nodiscard]] std::string unfinished_text(const std::vector<std::string_view>& parts,
+                                          const TextStyle& style);
 /// "exposed communication takes 12.0 % of the step".
 [[nodiscard]] std::string words_of(const Limit& limit);
 /// "20 % less network bandwidth per node".

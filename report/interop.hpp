@@ -23,7 +23,7 @@ namespace echelon {
 [[nodiscard]] std::string reason_of(const Inexpressible& lost, const ConfigFormat& format);
 
 /// What a configuration costs, what one change is worth, what the best plan gains.
-[[nodiscard]] std::string advice_text(const Candidate& own, const std::vector<OneChange>& changes,
-                                      const Candidate* best);
+[[nodiscard]] std::string advice_text(const PlanRequest& request, const Candidate& own,
+                                      const std::vector<OneChange>& changes, const Candidate* best);
 
 }  // namespace echelon

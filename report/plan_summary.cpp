@@ -108,7 +108,7 @@ std::vector<StatTile> stat_tiles_of(const PlanRequest& request, const Candidate&
                  fmt::format("Model FLOPs ({}; PaLM, arXiv 2204.02311, appendix "
                              "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
                              flops_formula(request.model, request.job), in_teraflops(peak),
-                             name_of(request.job.precision.compute), gpu.name),
+                             gpu.peak_format(request.job.precision.compute), gpu.name),
                  Paint::plain});
   const CostBreakdown& parts = p.time.parts;
   out.push_back({"Bubble", percent(p.time.bubble_share()),

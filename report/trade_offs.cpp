@@ -57,6 +57,13 @@ std::string limit_text(const PlanRequest& request) {
                                                       name_of(memory_band_of(request).kind)));
 }
 
+std::string without_savings(const PlanRequest& request) {
+  const std::vector<std::string>& all = request.unpriced_savings;
+  if (all.empty()) return {};
+  return fmt::format(" without {} that your job has, which {} no price", enumerated(all),
+                     all.size() == 1 ? "has" : "have");
+}
+
 std::string why_slower(const Candidate& best, const Candidate& other) {
   const TimePrediction& ours = best.prediction.time;
   const TimePrediction& its = other.prediction.time;

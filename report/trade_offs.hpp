@@ -25,6 +25,8 @@ namespace echelon {
 /// ", 93 % likely to fit"; "" where a limit on memory was given.
 [[nodiscard]] std::string chance_of(const Candidate& plan);
 /// The limit of memory by which a plan fits: "at most 76.8 GiB are likely to fit".
+/// " without the offload of parameters that your job has, which has no price", or "".
+[[nodiscard]] std::string without_savings(const PlanRequest& request);
 [[nodiscard]] std::string limit_text(const PlanRequest& request);
 
 /// Of the parts of a step: "1.39 s more recompute".

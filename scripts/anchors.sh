@@ -1,9 +1,15 @@
 #!/bin/sh
-# scripts/anchors.sh [PLAN]: the table of docs/anchors.md: predictions for plans tuned by experts, and
-# the winners of our own search for the same model, machine and batch; below it a sentence on each
-# difference. PLAN is the program (default: ./plan). Markdown on standard output.
+# scripts/anchors.sh [--check] [PLAN]: the table of docs/anchors.md: predictions for plans tuned by
+# experts, and the winners of our own search for the same model, machine and batch; below it a
+# sentence on each difference. PLAN is the program (default: ./plan). Markdown on standard output.
+# --check only predicts the published plans, and fails where one is refused.
 set -eu
 here=$(dirname -- "$(readlink -f -- "$0")")/..
+check=
+if [ "${1:-}" = --check ]; then
+  check=yes
+  shift
+fi
 plan=${1:-$here/plan}
 case $plan in /*) ;; *) plan=$PWD/$plan ;; esac
 cd "$here"
@@ -32,6 +38,14 @@ figures() {
 
 # anchor NAME | JOB FLAGS | PLAN FLAGS (- for none published) | PUBLISHED
 anchor() {
+  if [ -n "$check" ]; then
+    [ "$3" != - ] || return 0
+    # shellcheck disable=SC2086  # flags are words
+    answer=$("$plan" predict $2 $3 -q --no-config 2>&1) || case $answer in
+    plan:*) printf '%s: %s\n' "$1" "$answer" && refused=yes ;;
+    esac
+    return 0
+  fi
   # shellcheck disable=SC2086  # flags are words
   set -- "$1" "$2" "$3" "$4" "$(rm -f "$work"/*.json; "$plan" search $2 -q --no-config -o "$work/ours.json" 2>&1 || true)"
   ours="$(printf '%s\n' "$5" | field 'best plan' | tr -d '|')"
@@ -57,7 +71,8 @@ anchor() {
   fi
 }
 
-printf '| run | job | plan | published | that plan, predicted | our winner |\n|---|---|---|---|---|---|\n'
+refused=
+[ -n "$check" ] || printf '| run | job | plan | published | that plan, predicted | our winner |\n|---|---|---|---|---|---|\n'
 sc21='--cluster selene --framework megatron-2021 --no-flash-attention --seq 2048'
 full='--recompute full --no-sequence-parallel --zero 0'
 anchor 'SC21 1.7B' "--model megatron-1.7b --gpus 32 --global-batch 512 $sc21" "--tp 1 --microbatch 16 $full" '137 TFLOP/s'
@@ -74,7 +89,9 @@ anchor 'MT-NLG, 2,240' "--model megatron-530b --gpus 2240 --global-batch 1920 $s
 anchor 'MT-NLG, 2,800' "--model megatron-530b --gpus 2800 --global-batch 1920 $sc21" "--tp 8 --pp 35 --microbatch 1 $full" '121'
 anchor 'MT-NLG, 3,360' "--model megatron-530b --gpus 3360 --global-batch 1920 $sc21" "--tp 8 --pp 35 --microbatch 1 $full" '113'
 anchor 'BLOOM 176B' "--model bloom-176b --gpus 384 --global-batch 2048 --cluster selene --framework megatron-deepspeed --no-flash-attention --seq 2048" "--tp 4 --pp 12 --microbatch 2 --recompute full --no-sequence-parallel --zero 1" '104.7 s, 150 TFLOP/s'
-anchor 'OPT-175B' '--model opt-175b --cluster azure-ndmv4 --gpus 992 --seq 2048 --global-batch 992 --framework torchtitan --no-flash-attention' '--tp 8 --microbatch 8 --zero 3 --recompute full' '147'
+# Trained by metaseq: FSDP with Megatron's tensor parallelism, of which ZeRO-3 of Megatron-DeepSpeed is
+# nearest (torchtitan has no tensor parallelism for learned positions).
+anchor 'OPT-175B' '--model opt-175b --cluster azure-ndmv4 --gpus 992 --seq 2048 --global-batch 992 --framework megatron-deepspeed --no-flash-attention' '--tp 8 --microbatch 8 --zero 3 --recompute full' '147'
 anchor 'GLM-130B' '--model glm-130b --cluster dgx-a100-40gb --gpus 768 --seq 2048 --global-batch 4224 --framework megatron-deepspeed --no-flash-attention' '--tp 4 --pp 8 --microbatch 1 --recompute full --no-sequence-parallel --zero 1' '135'
 anchor 'Falcon-180B' '--model falcon-180b --cluster aws-p4d --gpus 4096 --seq 2048 --global-batch 2048' '--tp 8 --pp 8 --microbatch 1 --zero 1 --recompute none' '–'
 anchor 'MegaScale 175B' '--model gpt3-175b --cluster dgx-a100 --gpus 12288 --seq 2048 --global-batch 6144' '--tp 8 --pp 8 --vpp 6 --microbatch 1 --zero 1 --sequence-parallel' '55.2 % MFU = 172 TFLOP/s'
@@ -91,13 +108,14 @@ meta='--pp 16 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel --recompute se
 anchor 'Llama 3 405B, 8,192' '--model 405b --gpus 8192 --seq 8192 --global-batch 2048' "--tp 8 $meta" '430 TFLOP/s'
 anchor 'Llama 3 405B, 16,384' '--model 405b --gpus 16384 --seq 8192 --global-batch 2048' "--tp 8 $meta" '400'
 anchor 'Llama 3 405B, 131k' '--model 405b --gpus 16384 --seq 131072 --global-batch 128' "--tp 8 --cp 16 $meta" '380'
-# The recipes of NeMo and Megatron-Bridge keep gradients in bf16 (grad_reduce_in_fp32=False).
+# The performance recipes of NeMo and Megatron-Bridge keep gradients in bf16
+# (grad_reduce_in_fp32=False); those of fp8 are fp8:bf16-gradients.
 anchor '405B, 512 H100' '--model 405b --gpus 512 --seq 8192 --global-batch 256 --precision bf16:adam-bf16-gradients' '--tp 8 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' 'none: a configuration file'
-anchor '405B, 256 GB200' '--model 405b --cluster gb200-nvl72 --gpus 256 --seq 8192 --global-batch 128' '--tp 4 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '9.48 s, 1,134 TFLOP/s'
+anchor '405B, 256 GB200' '--model 405b --cluster gb200-nvl72 --gpus 256 --seq 8192 --global-batch 128 --precision bf16:adam-bf16-gradients' '--tp 4 --pp 8 --cp 2 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '9.48 s, 1,134 TFLOP/s'
 nemotron='--model nemotron-4-340b --seq 4096'
 anchor 'Nemotron-4 340B, 6,144' "$nemotron --gpus 6144 --global-batch 2304" '--tp 8 --pp 12 --vpp 8 --microbatch 1 --zero 1 --sequence-parallel' '8.0 s, 41-42 % MFU'
 anchor 'Nemotron-4 340B, 256' "$nemotron --gpus 256 --global-batch 64 --precision bf16:adam-bf16-gradients" '--tp 8 --pp 8 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '4.31 s, 50.5 % MFU'
-anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --global-batch 512 --precision fp8" '--tp 8 --pp 4 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '21.54 s, 1,601 TFLOP/s'
+anchor 'Nemotron-4 340B, 128 B200' "$nemotron --cluster dgx-b200 --gpus 128 --global-batch 512 --precision fp8:bf16-gradients" '--tp 8 --pp 4 --vpp 12 --microbatch 1 --zero 1 --sequence-parallel' '21.54 s, 1,601 TFLOP/s'
 # Trained, and measured by NVIDIA, with its module for multi-token prediction on the last stage.
 deepseek='--model examples/models/deepseek-v3-mtp.json --seq 4096 --precision fp8'
 # Its report recomputes all norms, the up projections of attention and the output of SwiGLU, which
@@ -119,9 +137,13 @@ anchor 'Bridge GLM-4.5' "--model glm-4.5 --gpus 256 --global-batch 2048 $bridge"
 anchor 'Bridge Qwen3-235B' "--model qwen3-235b --gpus 512 --global-batch 2048 $bridge" '--tp 4 --pp 16 --cp 2 --ep 8 --microbatch 1 --zero 1 --sequence-parallel' "$unrun"
 anchor 'Bridge DeepSeek-V3' '--model deepseek-v3 --gpus 1024 --global-batch 8192 --seq 4096 --precision bf16:precision-aware' '--tp 2 --pp 16 --ep 64 --microbatch 1 --zero 1 --sequence-parallel --layers-per-stage 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1' "$unrun"
 anchor 'Bridge Kimi-K2' '--model kimi-k2 --gpus 1024 --global-batch 8192 --seq 4096 --precision bf16:muon' '--tp 2 --pp 16 --ep 32 --microbatch 1 --zero 1 --sequence-parallel' "$unrun"
-anchor '70B, 64 H100' '--model llama3-70b --gpus 64 --seq 8192 --global-batch 256 --precision fp8' '--tp 4 --pp 8 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '19.7 s (1,664 tokens/s per GPU)'
+anchor '70B, 64 H100' '--model llama3-70b --gpus 64 --seq 8192 --global-batch 256 --precision fp8:bf16-gradients' '--tp 4 --pp 8 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '19.7 s (1,664 tokens/s per GPU)'
 anchor '70B, 256 H100' '--model 70b --gpus 256 --seq 4096 --global-batch 1024' '--tp 4 --pp 4 --vpp 5 --microbatch 1 --zero 1 --sequence-parallel' '–'
 anchor '7B, 64 H100' '--model 7b --gpus 64 --seq 4096 --global-batch 1024' '--microbatch 1 --zero 1' '–'
 anchor 'Mixtral 8x7B, 64' "--model mixtral-8x7b --gpus 64 --global-batch 256 $bridge" '--pp 4 --ep 8 --microbatch 1 --zero 1' '–'
+if [ -n "$check" ]; then
+  [ -z "$refused" ] || exit 1
+  exit 0
+fi
 printf '\n'
 cat "$work/differences"

@@ -101,7 +101,8 @@ const std::vector<Command>& command_table() {
        "the plan.",
        {"plan export megatron-lm plan.json -o train.sh",
         "plan export torchtitan --model llama3-8b --gpus 64 --downgrade",
-        "plan export slurm plan.json -o job.sbatch"}},
+        "plan export slurm plan.json -o job.sbatch"},
+       false},
       {"validate",
        validate_command,
        "RUNS.csv",
@@ -263,7 +264,8 @@ const std::vector<Command>& command_table() {
        0,
        "print a shell completion script",
        "",
-       {"source <(plan completion bash)"}},
+       {"source <(plan completion bash)"},
+       false},
       {"man",
        man_command,
        "",
@@ -272,7 +274,8 @@ const std::vector<Command>& command_table() {
        0,
        "print the manual page",
        "",
-       {"plan man > plan.1", "man ./plan.1"}},
+       {"plan man > plan.1", "man ./plan.1"},
+       false},
       {"help",
        help_command,
        "[COMMAND]",
@@ -281,7 +284,8 @@ const std::vector<Command>& command_table() {
        0,
        "show help on a command",
        "",
-       {"plan help predict"}},
+       {"plan help predict"},
+       false},
   };
   return kTable;
 }  // namespace
@@ -298,6 +302,7 @@ const Command* find_command(std::string_view name) {
 }
 
 bool takes(const Command& command, const Flag& flag) {
+  if (flag.name == "json" && !command.reports) return false;
   return ((command.groups | kOutput) & flag.groups) != 0;
 }
 

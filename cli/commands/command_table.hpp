@@ -27,6 +27,7 @@ struct Command {
   std::string_view summary;
   std::string_view details;
   std::vector<std::string_view> examples;
+  bool reports = true;  ///< false: its output is itself a text for others, without --json
 };
 
 [[nodiscard]] std::span<const Command> commands();

@@ -56,12 +56,14 @@ Result<Subject> subject_of_config(const CommandContext& context, const std::stri
 }
 
 /// What the configuration costs, what one change is worth, what the winner gains.
-Result<std::string> advice_on(const Subject& subject, const Candidate* winner) {
+Result<std::string> advice_on(const Subject& subject, const Candidate* winner,
+                              const Progress& progress) {
   PlanRequest request = subject.resolved.request;
   request.constraints = *subject.other;
   const Result<Candidate> own = predict(request);
   if (!own) return own.error();
-  return advice_text(*own, one_change_plans(subject.resolved.request, *own), winner);
+  return advice_text(request, *own, one_change_plans(subject.resolved.request, *own, progress),
+                     winner);
 }
 
 Result<Subject> subject_of(const CommandContext& context) {
@@ -93,25 +95,29 @@ Result<CommandResult> explain_command(const CommandContext& context) {
     subject->name = typed->value;
   }
   ProgressLine line("explaining", context.quiet);
+  const std::optional<Seconds>& limit = subject->resolved.time_limit;
+  const auto keep_going = [&](double) { return !limit || Seconds{line.seconds()} < *limit; };
   const Result<Explanation> explanation = explain(subject->resolved.request, [&](double share) {
     line.show(share);
-    return true;
+    return keep_going(share);
   });
   if (!explanation) return of_request(context, explanation.error());
   const Candidate* winner = explanation->choice.report.winner();
   std::optional<WhyNotAnswer> answer;
   if (subject->other) {
-    answer =
-        WhyNotAnswer{subject->name, why_not(explanation->choice.request, *subject->other, winner)};
+    answer = WhyNotAnswer{
+        subject->name, why_not(explanation->choice.request, *subject->other, winner, keep_going)};
   }
   std::string advice;
   if (subject->other && context.arguments.has("from") && !context.json) {
-    Result<std::string> text = advice_on(*subject, winner);
+    Result<std::string> text = advice_on(*subject, winner, keep_going);
     if (!text) return text.error();
     advice = *std::move(text);
   }
   CommandResult result;
-  result.exit_code = explanation->choice.report.fitting_winner() != nullptr ? kDone : kNo;
+  // What is not priced may make the user's job fit: that is no "no".
+  const bool open = !subject->resolved.request.unpriced_savings.empty();
+  result.exit_code = open || explanation->choice.report.fitting_winner() != nullptr ? kDone : kNo;
   if (context.json) {
     result.output = explain_json(*explanation, answer, subject->resolved.provenance);
   } else if (typed != nullptr || (context.quiet && answer)) {

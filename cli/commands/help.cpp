@@ -114,11 +114,12 @@ std::string overview(const TextStyle& style) {
   }
   out += heading("Commands", style) + table.text(style);
   out += flag_table(*find_command("search"), style);
-  out += heading("Numbers", style) +
-         folded(
-             "64k (thousands), 7b (billions), 4Mi (2^20), 80GiB (2^30 bytes), 80GB (10^9 bytes), "
-             "400Gbps.",
-             "  ", style);
+  out +=
+      heading("Numbers", style) +
+      folded(
+          "64k (thousands; of --seq 1,024 tokens each, as contexts are named), 7b (billions), 4Mi "
+          "(2^20), 80GiB (2^30 bytes), 80GB (10^9 bytes), 400Gbps.",
+          "  ", style);
   out += heading("Where settings come from", style) + folded(precedence(), "  ", style);
   Table codes({{"", Table::Align::left, 0}, {"", Table::Align::left, 0}});
   for (const auto& [code, meaning] : exit_codes())

@@ -155,6 +155,7 @@ Result<ImportedRequest> import_request(const std::vector<std::string>& files,
   for (const std::string& each : out.config.unpriced) {
     resolved->request.assumptions.push_back("not priced: " + each);
   }
+  resolved->request.unpriced_savings = out.config.unpriced_savings;
   if (out.config.config.packed_documents && !resolved->request.job.documents) {
     resolved->request.assumptions.emplace_back(
         "not priced: attention within documents, whose lengths the file does not state "

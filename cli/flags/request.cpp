@@ -49,7 +49,8 @@ Result<ModelReading> model_of(const Settings& settings) {
   return read_named_model(*setting);
 }
 
-/// "runs of nanotron need 18 % more than predicted, give or take 2 % (measured: ...)".
+/// "runs of nanotron need 18 % more than predicted, give or take 2 % (logistic, measured)"; of an
+/// assumed band the reason instead of the distribution.
 std::string words_of_band(const PlanRequest& request) {
   const MemoryBand& band = memory_band_of(request);
   const double more = std::exp(band.bias) - 1;
@@ -58,8 +59,11 @@ std::string words_of_band(const PlanRequest& request) {
                                ? std::string("what is predicted")
                                : fmt::format("{:.0f} % {} than predicted", 100 * std::abs(more),
                                              more > 0 ? "more" : "less");
-  return fmt::format("runs of {} need {}, give or take {:.0f} % ({}, {})", request.framework.name,
-                     bias, 100 * band.spread, band.distribution(), name_of(band.kind));
+  const std::string from = band.kind == MemoryBandKind::assumed
+                               ? band.source
+                               : fmt::format("{}, {}", band.distribution(), name_of(band.kind));
+  return fmt::format("runs of {} need {}, give or take {:.0f} % ({})", request.framework.name, bias,
+                     100 * band.spread, from);
 }
 
 Status read_limits(const Settings& settings, PlanRequest& request) {

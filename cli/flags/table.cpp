@@ -140,8 +140,9 @@ const std::vector<Flag>& flag_table() {
       {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
       {.name = "time-limit",
        .value = "SECONDS",
-       .help = "time limit of the search; the remaining optimality gap is reported",
-       .groups = kSearchAlone,
+       .help = "time limit of the search; the remaining optimality gap is reported, of an "
+               "explanation what was not finished",
+       .groups = kSearchAlone | kExplain,
        .aliases = "budget"},
       {"allow", "AXES", "axes the search may use: the degrees of all others are 1", kSearch, true,
        false, names_to_allow()},

@@ -466,17 +466,17 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
 }
 
 Result<int> parse_sequence(const Setting& setting) {
-  constexpr std::string_view kUnits = "kKmM";
   const std::string& text = setting.value;
-  const bool unit = !text.empty() && kUnits.find(text.back()) != std::string_view::npos;
-  const std::string count = unit ? text.substr(0, text.size() - 1) : text;
-  const bool digits = std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; });
-  const Result<int> units = parse_int(digits ? count : "", setting.where);
-  const std::int64_t unit_tokens = !unit ? 1 : lower_case(text.back()) == 'k' ? 1 << 10 : 1 << 20;
+  const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string unit = lower_case(text.substr(end));
+  const bool kibi = unit == "k" || unit == "ki";
+  const bool known = unit.empty() || kibi || unit == "m" || unit == "mi";
+  const Result<int> units = parse_int(known ? text.substr(0, end) : "", setting.where);
+  const std::int64_t unit_tokens = unit.empty() ? 1 : kibi ? 1 << 10 : 1 << 20;
   if (!units || *units > std::numeric_limits<int>::max() / unit_tokens) {
     return input_error(setting.where, in_quotes(text),
                        "a whole number of at least 1 and at most 2147483647 tokens, such as 8192, "
-                       "8k (8,192) or 1M (1,048,576)");
+                       "8k or 8Ki (8,192), 1M or 1Mi (1,048,576)");
   }
   return static_cast<int>(*units * unit_tokens);
 }

@@ -159,7 +159,7 @@ Result<std::string> read_file(const std::string& path, std::int64_t limit) {
   if (!file.open()) return unreadable(errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return unreadable(errno);
-  if (S_ISDIR(info.st_mode)) return environment_error(path, "is a directory, not a file");
+  if (S_ISDIR(info.st_mode)) return input_error(path, "is a directory, not a file", "a file");
   if (S_ISREG(info.st_mode) && info.st_size > limit) {
     return too_long(fmt::format("{} bytes", info.st_size));
   }

@@ -199,7 +199,9 @@ Framework deepspeed() {
   f.context_needs_flash = false;  // sequence/layer.py, DistributedAttention: of any attention
   f.expert_parallel = true;
   f.offload_optimizer = true;
-  f.hybrid_shard[3] = true;  // MiCS: mics_shard_size
+  f.parameter_offload =
+      "zero_optimization.offload_param, ZeRO-3";  // runtime/zero/offload_config.py
+  f.hybrid_shard[3] = true;                       // MiCS: mics_shard_size
   // runtime/zero/stage_1_and_2.py, step: the gradients of the rank's part are copied into one
   // 16-bit tensor and that one into fp32; stage3.py copies them into fp32 alone.
   f.step_copies[0] = f.step_copies[1] = f.step_copies[2] = 6;

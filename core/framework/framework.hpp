@@ -207,6 +207,8 @@ struct Framework {
                                     ///< gradient; else these are applied before the down GEMM
   /// Modules that selective recomputation can name; without any, it is the framework's own one.
   RecomputeModules recompute_modules{};
+  /// Setting that keeps parameters in host memory, which has no price; "": there is none.
+  std::string parameter_offload{};
   /// Modules whose saved inputs can wait in host memory for the backward.
   OffloadModules offload_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1

@@ -286,6 +286,8 @@ constexpr std::array kTorchtitanRemarks = {
 Framework torchtitan() {
   Framework f;
   f.name = "torchtitan";
+  // v0.3.0, torchtitan/config/configs.py: FSDP keeps parameters, gradients and states on the host
+  f.parameter_offload = "training.enable_cpu_offload";
   f.source =
       "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
       "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";

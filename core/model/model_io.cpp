@@ -186,8 +186,8 @@ Result<ModelReading> read_model(std::string_view name_or_path) {
   const std::string inside = (fs::path(path) / "config.json").string();
   if (fs::is_directory(path, ignored)) {
     if (!fs::exists(inside, ignored)) {
-      return environment_error(path, "is a directory without a config.json",
-                               "--model takes the folder of a model, or a file");
+      return input_error(path, "is a directory without a config.json",
+                         "the folder of a model, or a file");
     }
     path = inside;
   }

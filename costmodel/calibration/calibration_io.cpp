@@ -307,7 +307,11 @@ Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& frame
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework) {
   auto found = shipped_calibration(rates_family(gpu) + "-" + framework.calibration_key());
-  if (!found) return prior_calibration(gpu, framework);
+  if (!found) {
+    Result<Calibration> prior = prior_calibration(gpu, framework);
+    if (prior) prior->memory_band.reset();  // memory_band_of() takes that of GPUs with runs
+    return prior;
+  }
   if (!framework.calibrated_as.empty()) found->evidence = Evidence::extrapolated;
   return applied_to(gpu, *std::move(found));
 }

@@ -28,7 +28,8 @@ namespace echelon {
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
 /// The best shipped calibration for this GPU and framework: that of the GPU's family and the
 /// framework, fitted to their runs, or, as extrapolated, to runs of software with the same kernels;
-/// else prior_calibration(). That of another framework (Framework::calibrated_as) is extrapolated,
+/// else prior_calibration(), with the memory band of GPUs that have runs (memory_band_of). That of
+/// another framework (Framework::calibrated_as) is extrapolated,
 /// and so is that of another family (applied_to).
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
 /// The shipped priors, which are not fitted to runs: those of the GPU's family (rates_family), or

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
+#include <optional>
 
+#include "core/base/embedded.hpp"
 #include "core/base/expects.hpp"
 #include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 
 namespace echelon {
 namespace {
@@ -30,6 +34,31 @@ double normal_quantile(double probability) {
   return z;
 }
 
+/// The widest band that a shipped calibration of `software`, fitted to runs, has; "": of any.
+std::optional<MemoryBand> widest_shipped(const std::string& software) {
+  std::optional<MemoryBand> widest;
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    if (file.name.starts_with("prior-") || !file.name.ends_with(software)) continue;
+    const std::optional<Calibration> shipped = shipped_calibration(std::string(file.name));
+    if (!shipped->memory_band) continue;
+    if (!widest || shipped->memory_band->deviation() > widest->deviation()) {
+      widest = shipped->memory_band;
+    }
+  }
+  return widest;
+}
+
+/// The band of plans for `software` on a GPU of which no run is known.
+MemoryBand band_without_runs(const std::string& software) {
+  constexpr double kLeast = 0.05;
+  std::optional<MemoryBand> known = widest_shipped("-" + software);
+  const std::string of = known ? "of " + software : "of all software, the widest";
+  if (!known) known = widest_shipped("");
+  EXPECTS(known.has_value(), "a shipped calibration has a memory band");
+  return {MemoryBandKind::assumed, known->bias, std::max(kLeast, known->deviation()),
+          "assumption: as on the GPUs with runs " + of + " (" + known->source + ")"};
+}
+
 }  // namespace
 
 std::string_view name_of(MemoryBandKind kind) {
@@ -40,14 +69,25 @@ std::string_view MemoryBand::distribution() const {
   return kind == MemoryBandKind::measured ? "logistic" : "normal";
 }
 
+double MemoryBand::deviation() const {
+  return kind == MemoryBandKind::measured ? spread * std::numbers::pi / std::numbers::sqrt3
+                                          : spread;
+}
+
 const MemoryBand& memory_band_of(const Calibration& calibration, const Framework& framework) {
-  static const MemoryBand kFixedBlocks{MemoryBandKind::assumed, 0, 0.01,
-                                       "assumption: all blocks are planned before the first step"};
-  static const MemoryBand kOthers{
-      MemoryBandKind::assumed, 0, 0.05,
-      "assumption: analytic memory models miss published peaks by 5 to 15 %"};
+  static const MemoryBand kFixedBlocks{
+      MemoryBandKind::assumed, 0, 0.01,
+      "assumption: all blocks are planned before the first step and were measured within 2 % on "
+      "processor cores; on GPUs, whose drivers and libraries take memory too, nothing was"};
+  static const std::map<std::string, MemoryBand> kWithoutRuns = [] {
+    std::map<std::string, MemoryBand> out;
+    for (const Framework& each : frameworks()) {
+      if (!each.fixed_blocks) out[each.name] = band_without_runs(each.calibration_key());
+    }
+    return out;
+  }();
   if (calibration.memory_band) return *calibration.memory_band;
-  return framework.fixed_blocks ? kFixedBlocks : kOthers;
+  return framework.fixed_blocks ? kFixedBlocks : kWithoutRuns.at(framework.name);
 }
 
 double fit_probability(const MemoryBand& band, Bytes need, Bytes capacity) {

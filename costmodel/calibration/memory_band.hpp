@@ -37,6 +37,8 @@ struct MemoryBand {
 
   /// "logistic" or "normal".
   [[nodiscard]] std::string_view distribution() const;
+  /// The standard deviation of that distribution.
+  [[nodiscard]] double deviation() const;
   bool operator==(const MemoryBand&) const = default;
 };
 
@@ -46,12 +48,16 @@ inline constexpr double kLeastMemorySpread = 1e-4;
 inline constexpr double kMostMemorySpread = 1;
 
 /// The band of plans for `framework` priced with `calibration`: that of the calibration, where it
-/// has one. Else assumed, without bias:
+/// has one. Else assumed:
 ///
-///   frameworks with fixed blocks   spread 1 %: all blocks are planned before the first step, and
-///                                  measured within 2 % (predicted_memory_test)
-///   others                         spread 5 %: half of what analytic memory models without a
-///                                  replay of the allocator miss by, 5 to 15 % on published runs
+///   frameworks with fixed blocks   no bias, spread 1 %: all blocks are planned before the first
+///                                  step, and measured within 2 % on processor cores
+///                                  (predicted_memory_test); on GPUs nothing was measured
+///   others                         bias and standard deviation of the widest band that the shipped
+///                                  calibrations have for the framework on GPUs with runs, of
+///                                  software without one for any; at least 5 %, the least that
+///                                  analytic memory models without a replay of the allocator miss
+///                                  by, 5 to 15 % on published runs
 [[nodiscard]] const MemoryBand& memory_band_of(const Calibration& calibration,
                                                const Framework& framework);
 

@@ -216,10 +216,11 @@ std::vector<AskedSetting> asked_of_adapters() {
 }
 
 std::vector<UnpricedSetting> unpriced_of_adapters() {
-  return {{"load_in_8bit"},
-          {"load-in-8bit"},
-          {"use_8bit_quantization"},
-          {"use-8bit-quantization"},
+  constexpr std::string_view kEightBits = "weights of 8 bits";
+  return {{"load_in_8bit", "", "", kEightBits},
+          {"load-in-8bit", "", "", kEightBits},
+          {"use_8bit_quantization", "", "", kEightBits},
+          {"use-8bit-quantization", "", "", kEightBits},
           {"use_dora"},
           {"use-dora"},
           {"lora_modules_to_save"},

@@ -320,7 +320,8 @@ ConfigFormat megatron_bridge_format() {
                     {"optimizer.lr", "learning rate"}};
   format.key_notes = {
       {"peft.dim", "the recipe has to be one of peft, for example llama3_8b_peft_config"}};
-  format.unpriced = {{"model.cpu_offloading"}, {"optimizer.use_precision_aware_optimizer"}};
+  format.unpriced = {{"model.cpu_offloading", "", "", "the offload of activations"},
+                     {"optimizer.use_precision_aware_optimizer"}};
   add_resets(format, {{"model.recompute_modules", "null"},
                       {"model.cuda_graph_impl", "none"},
                       {"model.mtp_num_layers", "null"},

@@ -102,6 +102,7 @@ struct UnpricedSetting {
   std::string_view unless = "";  ///< the value that switches it off
   /// Priced is the run with it: "compiled models". It is reported where it is off or not given.
   std::string_view priced_with = "";
+  std::string_view saves = "";  ///< what of it saves memory of a GPU: "the offload of parameters"
 };
 
 /// A setting without which the plan is another one, and that a flag stands for: the flag is asked

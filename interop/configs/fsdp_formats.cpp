@@ -207,7 +207,8 @@ ConfigFormat accelerate_format() {
       .unpriced = unpriced_of_adapters(),
       .also_unpriced = add_unpriced_adapters,
   };
-  format.unpriced.push_back({"fsdp_config.fsdp_offload_params"});
+  format.unpriced.push_back(
+      {"fsdp_config.fsdp_offload_params", "", "", "the offload of parameters"});
   add_rows(format, {fixed(&RunConfig::flash_attention, "true"),
                     fixed(&RunConfig::packed_documents, "false"), layer_code_row()});
   add_rows(format, adapter_rows());
@@ -265,7 +266,7 @@ ConfigFormat llm_foundry_format() {
                   {"optimizer.lr", "learning rate"},
                   {"scheduler.name", "schedule, for example cosine_with_warmup"},
                   {"scheduler.t_warmup", "length of the warm-up, for example 100ba"}},
-      .unpriced = {{"fsdp_config.activation_cpu_offload"},
+      .unpriced = {{"fsdp_config.activation_cpu_offload", "", "", "the offload of activations"},
                    {"fsdp_config.mixed_precision", "default"},
                    {"model.activation_checkpointing_target"},
                    {"model.fc_type", "torch"},

@@ -36,8 +36,10 @@ struct ImportedConfig {
       findings{};                       ///< one for each field that is known, in the table's order
   std::vector<std::string> asks{};      ///< flags that must be given, with the reason
   std::vector<std::string> unpriced{};  ///< settings that no field describes
-  std::size_t settings = 0;             ///< in the files
-  std::size_t read = 0;                 ///< … of which rows read so many
+  std::vector<std::string> unpriced_savings{};  ///< what of them saves memory of a GPU
+  std::vector<std::string> unread{};            ///< settings that no row reads, but for those
+  std::size_t settings = 0;                     ///< in the files
+  std::size_t read = 0;                         ///< … of which rows read so many
 };
 
 /// Reads one run from the texts, which are of one format: a script and the file it names. Errors

@@ -121,8 +121,8 @@ void add_other_settings(const ConfigReading& reading, std::vector<std::string>& 
   }
 }
 
-std::vector<std::string> unpriced_in(const ConfigReading& reading) {
-  std::vector<std::string> out;
+void add_unpriced(const ConfigReading& reading, ImportedConfig& imported) {
+  std::vector<std::string>& out = imported.unpriced;
   add_other_settings(reading, out);
   for (const UnpricedSetting& each : reading.format.unpriced) {
     const ConfigEntry* entry = reading.find(each.key);
@@ -138,10 +138,21 @@ std::vector<std::string> unpriced_in(const ConfigReading& reading) {
     const std::string text = lower_case(entry->value.joined());
     if (text == "false" || text == "no" || (!each.unless.empty() && text == each.unless)) continue;
     out.push_back(fmt::format("{} = {}", reading.place(*entry), printable(text)));
+    if (!each.saves.empty()) imported.unpriced_savings.emplace_back(each.saves);
   }
   add_unused_bucket(reading, out);
   if (reading.format.also_unpriced != nullptr) reading.format.also_unpriced(reading, out);
-  return out;
+}
+
+/// The settings that no row reads, but for those without a price.
+void add_unread(const ConfigReading& reading, ImportedConfig& imported) {
+  const std::set<std::string_view> keys = keys_of(reading.format);
+  for (const ConfigEntry& entry : reading.document.entries) {
+    const std::string place = reading.place(entry) + " ";
+    const auto names = [&](const std::string& each) { return each.starts_with(place); };
+    if (keys.contains(entry.key) || std::ranges::any_of(imported.unpriced, names)) continue;
+    imported.unread.push_back(reading.place(entry));
+  }
 }
 
 /// Shapes without a vocabulary, or without any: found in the catalog, or asked for.
@@ -340,11 +351,11 @@ Result<ImportedConfig> import_config(const std::vector<ConfigText>& texts, const
   ask_for_flags(*reading);
   if (Status sound = check_hybrid(*reading); !sound) return sound.error();
   ask_for_the_rest(*reading);
-  ImportedConfig out;
-  out.format = format;
+  ImportedConfig out{format};
   out.settings = all.entries.size();
   out.read = keys_read(*format, all);
-  out.unpriced = unpriced_in(*reading);
+  add_unpriced(*reading, out);
+  add_unread(*reading, out);
   out.config = std::move(reading->config);
   out.findings = std::move(reading->findings);
   out.asks = std::move(reading->asks);

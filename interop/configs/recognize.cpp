@@ -55,12 +55,8 @@ std::set<std::string_view> keys_of(const ConfigFormat& format) {
 
 std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
   const std::set<std::string_view> keys = keys_of(format);
-  ConfigDocument unspelled;
-  if (format.unspell != nullptr) {
-    unspelled = document;
-    format.unspell(unspelled);
-  }
-  const ConfigDocument& read = format.unspell != nullptr ? unspelled : document;
+  ConfigDocument read = document;
+  if (format.unspell != nullptr) format.unspell(read);
   return static_cast<std::size_t>(std::ranges::count_if(
       read.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }

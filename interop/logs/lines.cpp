@@ -48,7 +48,8 @@ Result<LogLines> LogLines::open(const std::string& path) {
     return environment_error(path, "cannot be read: " + reason_of(errno), "name a training log");
   }
   if (S_ISDIR(info.st_mode)) {
-    return environment_error(path, "is a directory, not a file", "name the log inside it");
+    return input_error(path, "is a directory, not a file", "a training log",
+                       "name the log inside it");
   }
   if (S_ISREG(info.st_mode) && info.st_size > kMostLogBytes) {
     return input_error(path, "the file is longer than 16 GiB", "a log of at most 16 GiB",

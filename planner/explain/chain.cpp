@@ -392,19 +392,23 @@ Result<Explanation> explain(const PlanRequest& request, const Progress& progress
   };
   Result<SearchResult> choice = optimize(request, part(0, 0.2));
   if (!choice) return choice.error();
-  Explanation out{*std::move(choice), {}, {}, {}, !stopped};
-  if (stopped) return out;
+  Explanation out{*std::move(choice), {}, {}, {}, {}};
+  if (stopped) {
+    out.unfinished = {"the search", "the chain", "the changes"};
+    return out;
+  }
   PlanRequest sized = out.choice.request;
   sized.max_gpus.reset();
   const Progress in_chain = part(0.2, 0.7);
   Chain chain(sized, out.chain, in_chain);
   chain.one_gpu();
   chain.build(out.choice.report);
+  if (stopped) out.unfinished = {"the chain"};
   if (const Candidate* winner = out.choice.report.winner()) {
     out.layout = layout_of(sized, *winner);
     if (!stopped) out.sensitivities = sensitivities(sized, *winner, part(0.7, 1));
   }
-  out.whole = !stopped;
+  if (stopped) out.unfinished.emplace_back("the changes");
   return out;
 }
 

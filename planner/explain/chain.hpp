@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/explain/layout.hpp"
@@ -79,7 +80,8 @@ struct Explanation {
   std::vector<ChainStep> chain;
   std::vector<AxisLayout> layout;          ///< empty when nothing fits
   std::vector<Sensitivity> sensitivities;  ///< empty when nothing fits
-  bool whole = true;                       ///< false: stopped before all was looked at
+  /// What was stopped before all of it was looked at: "the search", "the chain", "the changes".
+  std::vector<std::string_view> unfinished;
 };
 
 /// The chain adds one technique at a time. While nothing fits it takes the usual remedy of the

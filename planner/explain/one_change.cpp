@@ -45,14 +45,16 @@ constexpr Respect kRespects[] = {
 
 }  // namespace
 
-std::vector<OneChange> one_change_plans(const PlanRequest& request, const Candidate& plan) {
+std::vector<OneChange> one_change_plans(const PlanRequest& request, const Candidate& plan,
+                                        const Progress& progress) {
   std::vector<OneChange> out;
   for (const Respect& respect : kRespects) {
+    if (progress && !progress(0)) break;
     PlanRequest changed = request;
     changed.constraints = pinned_to(plan.plan);
     changed.top = 1;
     respect.release(changed.constraints);
-    const Result<SearchResult> found = optimize(changed);
+    const Result<SearchResult> found = optimize(changed, progress);
     const Candidate* best = found ? found->report.fitting_winner() : nullptr;
     if (best == nullptr) continue;
     const bool faster = best->prediction.time.step < plan.prediction.time.step;

@@ -16,8 +16,9 @@ struct OneChange {
 
 /// For each respect (fields that change together), the fastest plan that fits with all other fields
 /// of `plan` kept; the shortest step first. Those that gain nothing are left out. `request` pins
-/// nothing.
+/// nothing. What is left when `progress` returns false is not searched.
 [[nodiscard]] std::vector<OneChange> one_change_plans(const PlanRequest& request,
-                                                      const Candidate& plan);
+                                                      const Candidate& plan,
+                                                      const Progress& progress = {});
 
 }  // namespace echelon

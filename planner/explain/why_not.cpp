@@ -178,10 +178,12 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
   return out;
 }
 
-std::optional<Candidate> best_with(const PlanRequest& request, const PlanConstraints& pinned) {
+std::optional<Candidate> best_with(const PlanRequest& request, const PlanConstraints& pinned,
+                                   const Progress& progress) {
+  if (!progress(0)) return std::nullopt;
   PlanRequest changed = request;
   changed.constraints = pinned;
-  const Result<SearchResult> choice = optimize(changed);
+  const Result<SearchResult> choice = optimize(changed, progress);
   if (!choice || choice->report.fitting_winner() == nullptr) return std::nullopt;
   return *choice->report.fitting_winner();
 }
@@ -194,7 +196,7 @@ struct Neighbor {
 /// One value changed to the nearest that works (of several such values the better plan); else two
 /// values freed; else the winner.
 std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraints& asked,
-                                const Candidate* winner) {
+                                const Candidate* winner, const Progress& progress) {
   const std::vector<AskedValue> values = values_of(request, asked);
   std::optional<Neighbor> best;
   const auto consider = [&](std::optional<Candidate> plan, int changes) {
@@ -207,7 +209,7 @@ std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraint
     for (const auto& other : value.others) {
       PlanConstraints pinned = asked;
       other(pinned);
-      if (consider(best_with(request, pinned), 1)) break;
+      if (consider(best_with(request, pinned, progress), 1)) break;
     }
   }
   if (best) return best;
@@ -216,7 +218,7 @@ std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraint
       PlanConstraints pinned = asked;
       values[i].release(pinned);
       values[j].release(pinned);
-      consider(best_with(request, pinned), 2);
+      consider(best_with(request, pinned, progress), 2);
     }
   }
   if (best || winner == nullptr) return best;
@@ -225,13 +227,18 @@ std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraint
 
 }  // namespace
 
-WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const Candidate* winner) {
+WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const Candidate* winner,
+               const Progress& progress) {
+  WhyNot out;
+  const Progress keep_going = [&](double) {
+    out.whole = out.whole && (!progress || progress(0));
+    return out.whole;
+  };
   PlanRequest changed = request;
   changed.max_gpus.reset();
   changed.no_worse_than.reset();
   changed.constraints = overlaid(request.constraints, asked);
-  const Result<SearchResult> choice = optimize(changed);
-  WhyNot out;
+  const Result<SearchResult> choice = optimize(changed, keep_going);
   const Candidate* best = choice ? choice->report.winner() : nullptr;
   if (best != nullptr && best->fits) {
     out.asked = *best;
@@ -252,6 +259,10 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
                                                   : WhyNot::Verdict::slower;
     return out;
   }
+  if (choice && !out.whole) {
+    out.verdict = WhyNot::Verdict::unknown;
+    return out;
+  }
   if (best != nullptr) {  // all there is, but unlikely to fit
     const MemoryPrediction& memory = best->prediction.memory;
     out.verdict = WhyNot::Verdict::too_large;
@@ -270,7 +281,7 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
     out.verdict = WhyNot::Verdict::illegal;
     out.rule = broken_rule(changed);
   }
-  if (auto neighbor = nearest(changed, changed.constraints, winner)) {
+  if (auto neighbor = nearest(changed, changed.constraints, winner, keep_going)) {
     out.neighbor = std::move(neighbor->plan);
     out.changes = neighbor->changes;
   }

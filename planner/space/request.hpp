@@ -46,6 +46,9 @@ struct PlanRequest {
   std::vector<PrecisionRecipe> recipes{};
   TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
+  /// What saves memory in the job that is asked about and has no price: "the offload of
+  /// parameters". That a plan does not fit holds without it.
+  std::vector<std::string> unpriced_savings{};
 
   /// What a plan may reserve to fit with `least_probability`; --max-memory, where it is given.
   [[nodiscard]] Bytes usable_memory() const;

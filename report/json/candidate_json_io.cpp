@@ -126,6 +126,8 @@ Json candidate_json(const PlanRequest& request, const Candidate& candidate,
       finite(candidate.prediction.time.data_load.in(kSecond), "the time to load data");
   out["throughput"]["mfu_causal"] =
       finite(candidate.prediction.mfu * causal_share(request.model, request.job), "MFU");
+  out["throughput"]["mfu_peak_format"] =
+      request.cluster.gpu().peak_format(request.job.precision.compute);
   Json list = Json::array();
   for (const FrameworkRemark& remark : remarks_of(request, candidate.plan)) {
     list.push_back(

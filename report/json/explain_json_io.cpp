@@ -76,6 +76,7 @@ std::string_view name_of(WhyNot::Verdict verdict) {
     case WhyNot::Verdict::slower: return "slower";
     case WhyNot::Verdict::winner: return "winner";
     case WhyNot::Verdict::better: return "better";
+    case WhyNot::Verdict::unknown: return "unknown";
   }
   return "?";
 }
@@ -89,7 +90,7 @@ Json why_not_json(const PlanRequest& request, const WhyNotAnswer& asked,
   Json out{{"asked", asked.asked}, {"verdict", name_of(answer.verdict)},
            {"rule", nullptr},      {"detail", nullptr},
            {"stage", nullptr},     {"missing_bytes", nullptr},
-           {"tied", answer.tied}};
+           {"tied", answer.tied},  {"finished", answer.whole}};
   if (answer.rule) {
     out["rule"] = name_of(answer.rule->reason);
     out["detail"] = answer.rule->detail;
@@ -127,6 +128,7 @@ std::string explain_json(const Explanation& explanation, const std::optional<Why
        {"chain", std::move(chain)},
        {"layout", std::move(layout)},
        {"sensitivities", std::move(changes)},
+       {"unfinished", explanation.unfinished},
        {"most_valuable", best != nullptr ? Json(name_of(best->change)) : Json(nullptr)},
        {"why_not", asked ? why_not_json(request, *asked, provenance) : Json(nullptr)}});
 }

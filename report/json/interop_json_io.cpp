@@ -43,6 +43,8 @@ std::string import_json(const ImportedConfig& imported, const PlanRequest* reque
   root["derived"] = findings_json(imported, Origin::derived);
   root["assumed"] = findings_json(imported, Origin::assumed);
   root["not_priced"] = imported.unpriced;
+  root["unpriced_savings"] = imported.unpriced_savings;
+  root["not_read"] = imported.unread;
   root["ask"] = imported.asks;
   root["refused"] = Json();
   return root.dump(2) + "\n";

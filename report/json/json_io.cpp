@@ -193,6 +193,8 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
            {"capacity_bytes", whole_bytes_within(request.capacity())},
            {"memory_band",
             request.max_memory ? Json(nullptr) : memory_band_json(memory_band_of(request))},
+           {"unpriced_savings", request.unpriced_savings},
+           {"parameter_offload", request.framework.parameter_offload},
            {"top", request.top},
            {"prefer", name_of(request.preference)},
            {"front", request.whole_front},

@@ -1,5 +1,6 @@
 // The chain of a plan as sentences, one step after the other.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <vector>
@@ -258,9 +259,17 @@ std::string words_of(const Limit& limit) {
   return {};
 }
 
+std::string unfinished_text(const std::vector<std::string_view>& parts, const TextStyle& style) {
+  if (parts.empty()) return {};
+  const std::string text =
+      fmt::format("Not finished within the time limit (--time-limit): {}.", fmt::join(parts, ", "));
+  return "\n" + folded(painted(text, Paint::warning, style), "", style);
+}
+
 std::string explain_text(const Explanation& explanation, const TextStyle& style) {
   const PlanRequest& request = explanation.choice.request;
-  std::string out = beginning(explanation, style) + chain_text(request, explanation.chain, style);
+  std::string out = beginning(explanation, style);
+  if (!explanation.chain.empty()) out += chain_text(request, explanation.chain, style);
   const SearchOutcome& report = explanation.choice.report;
   if (report.winner() == nullptr) {
     out += "\n" + nearest_infeasible_text(request, report, style);
@@ -271,6 +280,7 @@ std::string explain_text(const Explanation& explanation, const TextStyle& style)
   if (const Candidate* winner = explanation.choice.report.winner()) {
     out += sensitivities_text(request, *winner, explanation.sensitivities, style);
   }
+  out += unfinished_text(explanation.unfinished, style);
   return out + assumptions_text(request, style);
 }
 
@@ -285,7 +295,7 @@ std::string explain_briefly(const Explanation& explanation, const TextStyle& sty
   if (const Sensitivity* best = most_valuable(explanation.sensitivities)) {
     out += folded(buys_most_sentence(*best, request), "buys most  ", style);
   }
-  return out;
+  return out + unfinished_text(explanation.unfinished, style);
 }
 
 std::string why_not_text(const Explanation& explanation, const WhyNotAnswer& asked,

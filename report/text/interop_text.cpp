@@ -6,6 +6,7 @@
 #include "report/format.hpp"
 #include "report/interop.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -57,6 +58,14 @@ std::string import_text(const ImportedConfig& imported, const TextStyle&) {
     out += "\nNot priced\n";
     for (const std::string& each : imported.unpriced) out += "  " + each + "\n";
   }
+  constexpr std::size_t kMost = 20;
+  if (!imported.unread.empty()) out += "\nNot read: no field of a run depends on it\n";
+  for (std::size_t i = 0; i < std::min(imported.unread.size(), kMost); ++i) {
+    out += "  " + imported.unread[i] + "\n";
+  }
+  if (imported.unread.size() > kMost) {
+    out += fmt::format("  and {} more (--json lists all)\n", imported.unread.size() - kMost);
+  }
   if (!imported.asks.empty()) {
     out += "\nMust be given\n";
     for (const std::string& each : imported.asks) out += "  " + each + "\n";
@@ -83,11 +92,11 @@ std::string inexpressible_text(const ConfigFormat& format,
   return out + "--downgrade exports the nearest plan that it can express.\n";
 }
 
-std::string advice_text(const Candidate& own, const std::vector<OneChange>& changes,
-                        const Candidate* best) {
+std::string advice_text(const PlanRequest& request, const Candidate& own,
+                        const std::vector<OneChange>& changes, const Candidate* best) {
   std::string out =
       fmt::format("Your configuration: {} per step{}.\n", duration(own.prediction.time.step),
-                  own.fits ? "" : "; it is not likely to fit");
+                  own.fits ? "" : "; it is not likely to fit" + without_savings(request));
   if (!changes.empty()) {
     const OneChange& first = changes.front();
     const double saved = 1 - first.plan.prediction.time.step / own.prediction.time.step;

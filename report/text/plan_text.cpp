@@ -68,7 +68,9 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
       spare >= Bytes{} ? with_gib(spare) + " to spare" : with_gib(-spare) + " too much";
   const bool likely = candidate.score.fits_probability.value_or(1) >= kLeastProbability;
   const Paint paint = !candidate.fits ? Paint::bad : likely ? Paint::good : Paint::warning;
-  return line + painted(outcome + chance_of(candidate), paint, style);
+  return line +
+         painted(outcome + chance_of(candidate) + (candidate.fits ? "" : without_savings(request)),
+                 paint, style);
 }
 
 /// Host memory that the plan needs, which the user's nodes may not have; "" without offload.
@@ -270,7 +272,7 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   "(dense {})",
                   painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
                   flops_formula(request.model, request.job), teraflops(peak),
-                  name_of(request.job.precision.compute)),
+                  request.cluster.gpu().peak_format(request.job.precision.compute)),
       "MFU        ", style);
   constexpr double kWorthSaying = 0.05;
   if (const double share = causal_share(request.model, request.job); share < 1 - kWorthSaying) {
@@ -342,9 +344,10 @@ std::string predict_text(const PlanRequest& request, const Candidate& candidate,
   out += memory_text(costs, style);
   if (!candidate.fits) {
     const MemoryPrediction& memory = candidate.prediction.memory;
-    out += folded(fmt::format("Does not fit: stage {} needs {}; {}.", memory.tightest_stage,
-                              with_gib(memory.peak_reserved), limit_text(request)),
-                  "  ", style);
+    out += folded(
+        fmt::format("Does not fit{}: stage {} needs {}; {}.", without_savings(request),
+                    memory.tightest_stage, with_gib(memory.peak_reserved), limit_text(request)),
+        "  ", style);
   }
   return out + time_text(costs, style) + assumptions_text(request, style);
 }

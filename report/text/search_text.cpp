@@ -262,11 +262,20 @@ std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutc
         request.cluster.gpu().name);
     return folded(painted(stopped, Paint::bad, style), "", style);
   }
-  const std::string verdict =
-      fmt::format("Nothing fits: of {} combinations {} are legal, and all need more of one {}: {}.",
-                  grouped(report.counts.points), grouped(report.counts.too_large),
-                  request.cluster.gpu().name, limit_text(request));
-  return folded(painted(verdict, Paint::bad, style), "", style) + nearest_misses(report, style);
+  const std::string verdict = fmt::format(
+      "Nothing fits{}: of {} combinations {} are legal, and all need more of one {}: {}.",
+      without_savings(request), grouped(report.counts.points), grouped(report.counts.too_large),
+      request.cluster.gpu().name, limit_text(request));
+  std::string out =
+      folded(painted(verdict, Paint::bad, style), "", style) + nearest_misses(report, style);
+  if (!request.framework.parameter_offload.empty()) {
+    out +=
+        folded(fmt::format("{} can keep the parameters in the memory of the host, too ({}). That "
+                           "has no price here and may make a plan fit.",
+                           request.framework.name, request.framework.parameter_offload),
+               "  ", style);
+  }
+  return out;
 }
 
 std::string search_text(const SearchResult& choice, const Sensitivity* buys_most,

@@ -68,7 +68,8 @@ std::string difference_text(const Candidate& winner, const Candidate& asked, boo
 std::string neighbor_text(const PlanRequest& request, const WhyNot& answer,
                           const TextStyle& style) {
   if (!answer.neighbor) {
-    return folded("No plan near it fits either.", "  ", style);
+    return folded(answer.whole ? "No plan near it fits either." : "No plan near it was found yet.",
+                  "  ", style);
   }
   const Candidate& near = *answer.neighbor;
   return folded(
@@ -91,8 +92,8 @@ std::string verdict_text(const PlanRequest& request, const Candidate* winner, co
                     "not legal          ", style) +
              neighbor_text(request, answer, style);
     case WhyNot::Verdict::too_large:
-      return folded(painted(fmt::format("stage {} is short of {}: it needs {}; {}", answer.stage,
-                                        with_gib(answer.missing),
+      return folded(painted(fmt::format("stage {} is short of {}{}: it needs {}; {}", answer.stage,
+                                        with_gib(answer.missing), without_savings(request),
                                         with_gib(answer.asked->prediction.memory.peak_reserved),
                                         limit_text(request)),
                             Paint::bad, style),
@@ -101,6 +102,8 @@ std::string verdict_text(const PlanRequest& request, const Candidate* winner, co
                     "smallest with it   ", style) +
              neighbor_text(request, answer, style);
     case WhyNot::Verdict::winner: return folded("It is the best plan.", "", style);
+    case WhyNot::Verdict::unknown:
+      return folded("Stopped before a plan with it was found that fits.", "", style);
     case WhyNot::Verdict::slower:
     case WhyNot::Verdict::better: break;
   }
@@ -127,6 +130,7 @@ std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& ask
   if (asked.answer.verdict == WhyNot::Verdict::winner && !report.best_as_assumed()) {
     out += folded("Not proved: " + open_splits_of(report), "", style);
   }
+  if (!asked.answer.whole) out += unfinished_text({"the plans with these values"}, style);
   return out;
 }
 

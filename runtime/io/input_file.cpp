@@ -20,8 +20,9 @@ Result<InputFile> InputFile::open(const std::string& path) {
   InputFile file(path, fd, info.st_size);  // closes from here on
   if (status != 0) return environment_error(path, "cannot be read: " + reason_of(errno));
   if (!S_ISREG(info.st_mode)) {
-    return environment_error(
-        path, S_ISDIR(info.st_mode) ? "is a directory, not a file" : "is not a regular file");
+    return input_error(
+        path, S_ISDIR(info.st_mode) ? "is a directory, not a file" : "is not a regular file",
+        "a file");
   }
   return file;
 }

@@ -35,3 +35,11 @@ TEST_CASE("every example plan trains on the example text as planned") {
   }
   CHECK(plans >= 2);
 }
+
+TEST_CASE("every published plan of the anchors is legal for its framework") {
+  const auto check = run_shell(std::string("sh ") + ECHELON_SOURCE_DIR +
+                               "/scripts/anchors.sh --check " + ECHELON_PLAN);
+  INFO(check.out << check.err);
+  CHECK(check.exit_code == 0);
+  CHECK(check.out.empty());
+}

@@ -312,3 +312,33 @@ TEST_CASE("every command with output also prints it as JSON") {
   CHECK(compared["delta"]["time"]["step_seconds"] == 0.0);
   check_candidate(compared["a"]["candidate"]);
 }
+
+TEST_CASE("the peak of fp32 is named by the format that the GPU computes it in") {
+  const Sandbox sandbox;
+  const auto peak_of = [&](const std::string& cluster, const std::string& precision) {
+    const std::string job =
+        "predict --model gpt2 --gpus 8 --precision " + precision + " --cluster ";
+    const Json json = document(sandbox.plan(job + cluster + " --json"));
+    const std::string format = json["throughput"]["mfu_peak_format"];
+    CHECK(lacks(sandbox.plan(job + cluster).out, "(dense " + format + ")") == "");
+    return format;
+  };
+  CHECK(peak_of("dgx-h100", "fp32") == "tf32");
+  CHECK(peak_of("dgx-h100", "bf16") == "bf16");
+  CHECK(peak_of("dgx-v100", "fp32") == "fp32");
+}
+
+TEST_CASE("commands whose output is a text for others refuse --json") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model gpt2 --gpus 8 -q -o a.json").exit_code == 0);
+  for (const std::string command :
+       {"completion bash", "man", "help predict", "export megatron-lm a.json"}) {
+    CAPTURE(command);
+    REQUIRE(sandbox.plan(command).exit_code == 0);
+    const echelon::ProcessResult ran = sandbox.plan(command + " --json");
+    CHECK(ran.exit_code == 2);
+    CHECK(ran.out.empty());
+    CHECK(lacks(ran.err, "--json: plan " + command.substr(0, command.find(' ')) +
+                             " does not take it") == "");
+  }
+}

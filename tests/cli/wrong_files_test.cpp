@@ -69,3 +69,24 @@ TEST_CASE("rates of another GPU family are called extrapolated, and both are nam
   CHECK(lacks(sandbox.plan("predict plan.json").out, "rates of hopper/megatron-core on MI300X") ==
         "");
 }
+
+TEST_CASE("a directory in place of a file is wrong input wherever a file is read") {
+  const Sandbox sandbox;
+  sandbox.write("folder/inside", "");
+  REQUIRE(sandbox.plan("--model gpt2 --gpus 8 -q -o plan.json").exit_code == 0);
+  REQUIRE(
+      sandbox.plan("--model gpt2-tiny --cluster this-machine --framework echelon -q -o tiny.json")
+          .exit_code == 0);
+  for (const std::string command :
+       {"predict folder", "explain folder", "compare folder plan.json", "--model ./folder --gpus 8",
+        "--model 7b --gpus 8 --cluster ./folder", "topo check folder",
+        "--model 7b --gpus 8 --calibration ./folder", "validate folder", "fit folder -o rates.json",
+        "import folder", "explain --from folder", "export megatron-lm folder", "run folder",
+        "models ./folder", "run tiny.json --data folder"}) {
+    CAPTURE(command);
+    const ProcessResult ran = sandbox.plan(command);
+    INFO(ran.err);
+    CHECK(ran.exit_code == 2);
+    CHECK(lacks(ran.err, "is a directory") == "");
+  }
+}

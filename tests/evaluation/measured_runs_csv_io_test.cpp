@@ -167,12 +167,13 @@ TEST_CASE("text that is not UTF-8 is an error at its row") {
         "caf\xC3\xA9 \xF0\x9F\x98\x80");
 }
 
-TEST_CASE("a file that is missing or a directory is an environment error") {
+TEST_CASE("a missing file is an environment error, a directory an input error") {
   const auto missing = read_runs("/nonexistent/runs.csv");
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().kind == Error::Kind::environment);
   const auto directory = read_runs(fs::temp_directory_path().string());
   REQUIRE_FALSE(directory.ok());
+  CHECK(directory.error().kind == Error::Kind::input);
   CHECK(directory.error().message().find("is a directory") != std::string::npos);
 }
 

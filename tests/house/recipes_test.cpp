@@ -83,12 +83,14 @@ fs::path catalog_with(const std::string& file) {
   return {};
 }
 
+#ifdef ECHELON_HAS_PLAN
 std::string replaced_once(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   INFO("replacing " << from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
 }
+#endif
 
 /// Whether CMake embeds every file of `folder`, new ones too.
 bool embeds_all(const fs::path& folder) {

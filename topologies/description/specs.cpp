@@ -25,4 +25,8 @@ FlopsPerSecond GpuSpec::peak(Dtype dtype) const {
   return {};
 }
 
+std::string_view GpuSpec::peak_format(Dtype dtype) const {
+  return dtype == Dtype::fp32 && tf32 > FlopsPerSecond{} ? "tf32" : name_of(dtype);
+}
+
 }  // namespace echelon

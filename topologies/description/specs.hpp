@@ -29,6 +29,8 @@ struct GpuSpec {
 
   /// Dense peak for GEMMs with inputs of `dtype` (fp32 inputs use tf32 if available), or zero.
   [[nodiscard]] FlopsPerSecond peak(Dtype dtype) const;
+  /// The format whose rate that is: "tf32" for fp32 inputs where it is available.
+  [[nodiscard]] std::string_view peak_format(Dtype dtype) const;
 };
 
 /// One tier of the fabric above the node: the number of units of the tier below, and the bandwidth

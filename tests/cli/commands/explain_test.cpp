@@ -285,15 +285,27 @@ TEST_CASE("an explanation checks all of its flags, also those given with a plan 
     const auto refused = [&](const std::string& flags) {
       return complaint(sandbox.plan("explain " + subject + flags), 2);
     };
-    // They change the list or the duration of a search, which an explanation does not show.
-    CHECK(lacks(refused("--time-limit abc --top zzz"), "plan explain does not take it") == "");
-    CHECK(lacks(refused("--time-limit 5"), "--time-limit: plan explain does not take it") == "");
+    CHECK(lacks(refused("--time-limit abc"), "--time-limit: 'abc'") == "");
+    // It changes the list of a search, which an explanation does not show.
     CHECK(lacks(refused("--top 3"), "--top: plan explain does not take it") == "");
     CHECK(lacks(refused("--max-memory lots"), "--max-memory: 'lots'") == "");
     CHECK(lacks(refused("--objective speed"), "--objective") == "");
     CHECK(lacks(refused("--train-tokens none"), "--train-tokens") == "");
   }
   CHECK(lacks(complaint(sandbox.plan("explain plan.json --max-gpus 16"), 2), "--max-gpus") == "");
+}
+
+TEST_CASE("an explanation stops at its time limit and lists what is not finished") {
+  const Sandbox sandbox;
+  const std::string job = "--model deepseek-v3 --gpus 512 --why-not tp=2,pp=8 --time-limit 0.05";
+  const ProcessResult text = sandbox.plan("explain " + job);
+  CHECK(lacks(text.out, "Not finished within the time limit (--time-limit)") == "");
+  const Json cut = explained(sandbox, job);
+  CHECK(cut["unfinished"].size() >= 1);
+  CHECK(cut["why_not"]["finished"] == false);
+  const Json whole = explained(sandbox, "--model gpt2 --gpus 8 --why-not tp=2 --time-limit 1000");
+  CHECK(whole["unfinished"].empty());
+  CHECK(whole["why_not"]["finished"] == true);
 }
 
 TEST_CASE("an exhaustive explanation of a plan file prices every combination") {

@@ -202,6 +202,63 @@ TEST_CASE("explain --from says what a change costs that makes a configuration fi
   CHECK(lacks(result.out, "makes it fit and costs") == "");
 }
 
+TEST_CASE("that a job does not fit is said without what saves memory and has no price") {
+  const Sandbox sandbox;
+  const std::string tail = R"("stage": 3}, "bf16": {"enabled": true},
+      "train_micro_batch_size_per_gpu": 1, "train_batch_size": 16})";
+  sandbox.write("priced.json", R"({"zero_optimization": {)" + tail);
+  sandbox.write("offload.json",
+                R"({"zero_optimization": {"offload_param": {"device": "cpu"}, )" + tail);
+  sandbox.write("fsdp.yaml",
+                slurp(kConfigs + "config_yaml/accelerate.yaml") + "\nmachine_rank: 0\n");
+  std::string fsdp = slurp(sandbox.file("fsdp.yaml"));
+  fsdp.replace(fsdp.find("  fsdp_version: 2"), 17,
+               "  fsdp_version: 2\n  fsdp_offload_params: true");
+  sandbox.write("fsdp.yaml", fsdp);
+  const std::string job = " --model llama3-70b --gpus 2 --seq 4096";
+  const std::string without =
+      "without the offload of parameters that your job has, which has no price";
+  const auto one_line = [](std::string text) {
+    std::string out;
+    for (const char c : text) {
+      if (c != '\n' && c != ' ') {
+        out += c;
+      } else if (!out.empty() && out.back() != ' ') {
+        out += ' ';
+      }
+    }
+    return out;
+  };
+  const ProcessResult own = sandbox.plan("explain --from priced.json" + job);
+  CHECK(own.exit_code == 1);
+  CHECK(lacks(one_line(own.out), without) != "");
+  const ProcessResult open = sandbox.plan("explain --from offload.json" + job);
+  CHECK(open.exit_code == 0);
+  CHECK(lacks(one_line(open.out), "it is not likely to fit " + without) == "");
+  CHECK(lacks(one_line(open.out), "Nothing fits " + without) == "");
+  CHECK(lacks(one_line(sandbox.plan("import offload.json" + job).out), "too much") == "");
+  CHECK(lacks(one_line(sandbox.plan("import offload.json" + job).out), without) == "");
+  const auto json = document(sandbox.plan("import fsdp.yaml --json --microbatch 1" + job));
+  CHECK(json["unpriced_savings"] == nlohmann::ordered_json({"the offload of parameters"}));
+  const auto predicted =
+      document(sandbox.plan("predict --json --microbatch 1 --from fsdp.yaml" + job));
+  CHECK(predicted["fits"] == false);
+}
+
+TEST_CASE("an import names the settings that it does not read") {
+  const Sandbox sandbox;
+  write_changed(sandbox, "--vocab-size 128256\n", "--vocab-size 128256 --log-interval 1\n");
+  const auto config = document(sandbox.plan("import train.sh --json"));
+  const std::string text = sandbox.plan("import train.sh").out;
+  const std::size_t of = text.find(" of ");
+  const int read = std::stoi(text.substr(text.rfind(' ', of - 1) + 1));
+  const int all = std::stoi(text.substr(of + 4));
+  CHECK(static_cast<int>(config["not_read"].size() + config["not_priced"].size()) == all - read);
+  CHECK(lacks(config["not_read"].dump(), "--log-interval") == "");
+  CHECK(lacks(text, "Not read") == "");
+  CHECK(lacks(text, "--log-interval") == "");
+}
+
 TEST_CASE("the arguments in a training log are a configuration to start from") {
   const Sandbox sandbox;
   const std::string log = config_file("training_log/megatron_core.log");

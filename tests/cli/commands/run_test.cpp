@@ -296,7 +296,7 @@ TEST_CASE("errors for invalid input to a run give the cause, the place and the c
   const std::vector<Case> cases = {
       {"", 2, {"PLAN.json", "plan run"}},
       {"missing.json", 2, {"missing.json", "no such file"}},
-      {"folder", 3, {"folder", "is a directory"}},
+      {"folder", 2, {"folder", "is a directory"}},
       {"text.json", 2, {"text.json"}},
       {"other.json", 2, {"other.json", "not a plan file"}},
       {"h100.json",

@@ -63,7 +63,10 @@ TEST_CASE("a missing file, a directory and a path through a file give different 
   const std::string missing = (dir.path() / "none.json").string();
   CHECK(mentions(environment_error_of(read_file(missing, kLimit)), "no such file"));
   CHECK(environment_error_of(read_file(missing, kLimit)).where == missing);
-  CHECK(mentions(environment_error_of(read_file(dir.path().string(), kLimit)), "is a directory"));
+  const Result<std::string> folder = read_file(dir.path().string(), kLimit);
+  REQUIRE_FALSE(folder.ok());
+  CHECK(folder.error().kind == Error::Kind::input);
+  CHECK(mentions(folder.error(), "is a directory"));
   CHECK(mentions(environment_error_of(read_file(file + "/b", kLimit)), "not a directory"));
   CHECK(mentions(environment_error_of(read_file("", kLimit)), "no such file"));
 }

@@ -217,7 +217,7 @@ TEST_CASE("a folder is read through its config.json, and the model has the folde
   CHECK(load_model(folder + "/").ok());
   CHECK(load_model(folder + "/config.json").value().name == "my-model");
   const Error error = error_of(load_model(dir.path().string()));
-  CHECK(error.kind == Error::Kind::environment);
+  CHECK(error.kind == Error::Kind::input);
   CHECK(mentions(error, "is a directory"));
 }
 

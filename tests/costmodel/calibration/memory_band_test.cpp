@@ -6,6 +6,7 @@
 #include "core/framework/framework.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "tests/support/catch.hpp"
+#include "topologies/description/catalog.hpp"
 
 using namespace echelon;
 
@@ -60,14 +61,38 @@ TEST_CASE("the largest need of a probability is where it is reached") {
 TEST_CASE("without a band in the calibration the framework's facts decide which is assumed") {
   Calibration none;
   const Framework own = find_framework("echelon").value();
-  const Framework other = find_framework("torchtitan").value();
   CHECK(memory_band_of(none, own).kind == MemoryBandKind::assumed);
   CHECK(memory_band_of(none, own).spread == 0.01);
-  CHECK(memory_band_of(none, other).kind == MemoryBandKind::assumed);
-  CHECK(memory_band_of(none, other).bias == 0);
-  CHECK(memory_band_of(none, other).spread == 0.05);
   none.memory_band = band(MemoryBandKind::measured, 0.1, 0.02);
   CHECK(memory_band_of(none, own) == *none.memory_band);
+}
+
+TEST_CASE("the deviation of a logistic band is its scale times pi over the root of three") {
+  CHECK(band(MemoryBandKind::measured, 0, 0.1).deviation() == Approx(0.181380).epsilon(1e-5));
+  CHECK(band(MemoryBandKind::extrapolated, 0, 0.1).deviation() == 0.1);
+}
+
+TEST_CASE("the memory band of a GPU without runs is as wide as the framework's on GPUs with runs") {
+  int without_runs = 0;
+  for (const Framework& framework : frameworks()) {
+    if (framework.fixed_blocks) continue;
+    const std::optional<Calibration> hopper =
+        shipped_calibration("hopper-" + framework.calibration_key());
+    REQUIRE(hopper);
+    REQUIRE(hopper->memory_band);
+    for (const GpuSummary& gpu : list_gpus()) {
+      INFO(framework.name << " on " << gpu.spec.name);
+      const Calibration rates = pick_calibration(gpu.spec, framework).value();
+      const MemoryBand& used = memory_band_of(rates, framework);
+      CHECK(used.deviation() >= hopper->memory_band->deviation() * (1 - 1e-9));
+      if (rates_family(gpu.spec).starts_with("cdna")) {
+        CHECK(used.kind == MemoryBandKind::assumed);
+        CHECK(used.bias == hopper->memory_band->bias);
+        ++without_runs;
+      }
+    }
+  }
+  CHECK(without_runs > 0);
 }
 
 TEST_CASE("a memory band is written to the calibration's file and read back") {

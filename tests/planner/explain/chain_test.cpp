@@ -209,14 +209,26 @@ TEST_CASE("why not experts that do not divide: the nearest number that does") {
 
 TEST_CASE("an explanation ends when it is told to, and says that it is not whole") {
   const PlanRequest request = request_for("7b", "dgx-h100", 64, "megatron-core");
-  CHECK(explain(request)->whole);
+  CHECK(explain(request)->unfinished.empty());
   // The search itself ends at 0.2.
   const Explanation early = explain(request, [](double share) { return share <= 0.2; }).value();
-  CHECK_FALSE(early.whole);
+  CHECK_FALSE(early.unfinished.empty());
   CHECK(early.sensitivities.empty());
   CHECK_FALSE(explain(request)->sensitivities.empty());
   const Explanation at_once = explain(request, [](double) { return false; }).value();
-  CHECK_FALSE(at_once.whole);
+  CHECK(at_once.unfinished.front() == "the search");
+}
+
+TEST_CASE("a why-not that is stopped says that it is not whole") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64, "megatron-core");
+  const SearchOutcome found = search(r).value();
+  PlanConstraints asked;
+  asked.pin<&ParallelPlan::tp>(2);
+  const WhyNot cut = why_not(r, asked, found.winner(), [](double) { return false; });
+  CHECK_FALSE(cut.whole);
+  const WhyNot all = why_not(r, asked, found.winner(), [](double) { return true; });
+  CHECK(all.whole);
+  CHECK(all.verdict == WhyNot::Verdict::slower);
 }
 
 TEST_CASE("why-not answers although the request has a limit that no plan meets") {
