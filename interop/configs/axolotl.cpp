@@ -321,10 +321,10 @@ ConfigFormat axolotl_format() {
       .also_unpriced = add_axolotl_unpriced,
       .unspell = unspell_axolotl,
   };
+  format.unpriced.push_back({"activation_offloading", "", "", "the offload of activations"});
+  format.unpriced.push_back({"layer_offloading", "", "", "the offload of layers"});
   for (const char* key : {"fp8",
-                          "activation_offloading",
                           "selective_checkpointing",
-                          "layer_offloading",
                           "gptq",
                           "quantize_moe_experts",
                           "lora_target_parameters",

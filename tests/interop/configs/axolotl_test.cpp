@@ -101,8 +101,10 @@ TEST_CASE("axolotl's precision, recomputation, attention and packing are read") 
   CHECK(liger.config.layer_code == "liger");
   CHECK(notes(liger, "liger_rope is not on"));
   CHECK(notes(liger, "CutCrossEntropyPlugin"));
-  CHECK(notes(read_axolotl("gradient_checkpointing: true\nactivation_offloading: true\n"),
-              "activation_offloading = true"));
+  const ImportedConfig offloads =
+      read_axolotl("gradient_checkpointing: true\nactivation_offloading: true\n");
+  CHECK(notes(offloads, "activation_offloading = true"));
+  CHECK(offloads.unpriced_savings == std::vector<std::string>{"the offload of activations"});
 }
 
 TEST_CASE("axolotl's adapters and weights in 4 bits are read") {
