@@ -30,7 +30,7 @@ field() {
 # fit.
 figures() {
   step=$(printf '%s\n' "$1" | field step | sed 's/ (.*//; s/,.*//')
-  rate=$(printf '%s\n' "$1" | field MFU | sed -n 's/.*= \([0-9.]*\) TFLOP.*/\1/p')
+  rate=$(printf '%s\n' "$1" | field MFU | sed -n 's/^[^=]*= \([0-9.]*\) TFLOP.*/\1/p')
   memory=$(printf '%s\n' "$1" | field memory | sed -n 's/.* \([0-9.]*\) GiB reserved.*/\1/p')
   short=$(printf '%s\n' "$1" | field memory | sed -n 's/.* \([0-9.]* GiB\) too much.*/, \1 too much/p')
   printf '%s, %s TFLOP/s, %s GiB%s' "$step" "$rate" "$memory" "$short"
