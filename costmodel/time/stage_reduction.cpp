@@ -92,7 +92,7 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 /// torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
 /// foreach_reduce_scatter_copy_in), _fsdp_param.py (to_accumulated_grad_if_needed,
 /// accumulate_unsharded_grad_if_needed), and fsdp/_flat_param.py (_get_unflat_views_unaligned).
-/// Checked by: tests/costmodel/time/fsdp_copies_test.cpp.
+/// Counted by tests/external/count_fsdp.py. Checked by: tests/costmodel/time/fsdp_copies_test.cpp.
 StageModel::LayerTraffic StageModel::copies_of(Bytes gathered, double trained) const {
   const Framework& framework = cost_model_.framework();
   if (framework.unit_copies == UnitCopies::none || plan_.zero < 2 || !splits_states()) return {};
@@ -114,6 +114,7 @@ StageModel::LayerTraffic StageModel::copies_of(Bytes gathered, double trained) c
 }
 
 StageModel::LayerTraffic StageModel::copies_of_ends(const Stage& stage) const {
+  if (!first(stage) && !last(stage)) return {};
   const double ends = parameters(stage).ends;
   return copies_of(gathered(ends, 0), freezes() ? 0.0 : ends);
 }

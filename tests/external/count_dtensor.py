@@ -108,21 +108,21 @@ def run(block, sequences):
             output = block(hidden)
         with Counter() as backward:
             output.backward(torch.empty_like(output))
-    return forward.operations, backward.operations
+    return forward, backward
 
 
 def show(mesh, sequences, verbose):
     unit = sequences * SEQUENCE * HIDDEN
     whole = (sequences, SEQUENCE, HIDDEN)
-    for name, operations in zip(("forward", "backward"), count(mesh, sequences)):
+    for name, counter in zip(("forward", "backward"), count(mesh, sequences)):
+        operations = counter.operations
         copied = sum(each[2] for each in operations if each[0] == "cat") / unit
         summed = sum(
             each[2] for each in operations if each[0] == "add" and each[3] == [whole, whole]
         ) / unit
         print(f"{sequences} sequence(s) {name:8} copies {copied:5.1f}, sums {summed:5.1f} bytes")
         if verbose:
-            for operation, launched, size, shapes in operations:
-                print(f"    {operation:24} {launched} {size / unit:8.2f} {shapes}")
+            counter.show(unit)
 
 
 def main():

@@ -46,21 +46,21 @@ def count(family):
         gradient = torch.empty_like(output)
         with Counter() as backward:
             output.backward(gradient)
-    return config, forward.operations, backward.operations
+    return config, forward, backward
 
 
 def show(family, verbose):
     config, *passes = count(family)
     unit = TOKENS * config.hidden_size
-    for name, operations in zip(("forward", "backward"), passes):
+    for name, counter in zip(("forward", "backward"), passes):
+        operations = counter.operations
         others = [each for each in operations
                   if each[0] not in PRODUCTS and "attention" not in each[0]]  # fmt: skip
         kernels = sum(each[1] for each in operations)
         moved = sum(each[2] for each in others) / unit
         print(f"{family:10} {name:8} {kernels:4} kernels, {moved:6.1f} bytes element by element")
         if verbose:
-            for operation, launched, size, shapes in operations:
-                print(f"    {operation:24} {launched} {size / unit:8.2f} {shapes}")
+            counter.show(unit)
 
 
 def main():

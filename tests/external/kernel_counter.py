@@ -51,6 +51,11 @@ class Counter(TorchDispatchMode):
         self.operations.append((name, kernels, moved, [tuple(each.shape) for each in read]))
         return result
 
+    def show(self, unit):
+        """Every operation, with its bytes in this unit."""
+        for operation, launched, size, shapes in self.operations:
+            print(f"    {operation:24} {launched} {size / unit:8.2f} {shapes}")
+
 
 library = torch.library.Library("counted", "DEF")
 library.define("attention(Tensor q, Tensor k, Tensor v) -> Tensor")
