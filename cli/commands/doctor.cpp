@@ -160,13 +160,6 @@ void examine_runs(std::vector<Finding>& all) {
   runs.add_to(all);
 }
 
-/// As the CUDA backend looks for it (docs/cuda.md).
-std::string cudnn_library() {
-  const std::string library = "libcudnn.so.9";
-  const char* chosen = std::getenv("ECHELON_CUDNN");
-  return chosen != nullptr && *chosen == '/' ? chosen + ("/" + library) : library;
-}
-
 void examine_gpus(std::vector<Finding>& all) {
   Examination gpu("GPUs, for execution (planning needs none)");
   gpu.look("nvidia-smi", in_path("nvidia-smi"), "not in PATH", "install the NVIDIA driver");
@@ -185,8 +178,9 @@ void examine_gpus(std::vector<Finding>& all) {
            "libcublasLt.so.13 not found", "cuBLAS of NVIDIA's CUDA toolkit");
   gpu.look("NCCL", loadable(first_found({"libnccl.so.2"})), "libnccl.so.2 not found",
            "NVIDIA's package libnccl2");
-  gpu.look("cuDNN", loadable(first_found({cudnn_library().c_str()})),
-           cudnn_library() + " not found: runs use Echelon's kernels for attention",
+  const std::string cudnn = cudnn_library(std::getenv("ECHELON_CUDNN"), 9);
+  gpu.look("cuDNN", loadable(first_found({cudnn.c_str()})),
+           cudnn + " not found: runs use Echelon's kernels for attention",
            "pip install nvidia-cudnn-cu13, and its folder in ECHELON_CUDNN");
   std::string plugin;
   for (const auto& place : places_of_cuda_plugin(std::getenv("ECHELON_BACKEND_PATH"))) {

@@ -24,4 +24,11 @@ struct MissingLibrary {
 /// By the message of dlerror(); nothing: loading failed for another reason.
 [[nodiscard]] std::optional<MissingLibrary> missing_library(std::string_view loader_said);
 
+/// The file of cuDNN of a major version that the loader is asked for: in the folder that
+/// ECHELON_CUDNN names (`given`, nullptr: none; a word is no folder), else where the loader looks.
+[[nodiscard]] inline std::string cudnn_library(const char* given, int major) {
+  const std::string library = "libcudnn.so." + std::to_string(major);
+  return given != nullptr && *given == '/' ? std::string(given) + "/" + library : library;
+}
+
 }  // namespace echelon

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "core/run/cuda_plugin.hpp"
+
 // FUNCTION(result, name, parameters, arguments)
 #define ECHELON_CUDNN_FUNCTIONS(FUNCTION)                                                       \
   FUNCTION(cudnnStatus_t, cudnnCreate, (cudnnHandle_t * handle), (handle))                      \
@@ -58,9 +60,7 @@ void find(void* library, const char* name, Function& function, std::string& miss
 
 CudnnLibrary load_cudnn() {
   CudnnLibrary out;
-  std::string path = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
-  const char* chosen = std::getenv("ECHELON_CUDNN");
-  if (chosen != nullptr && *chosen == '/') path = std::string(chosen) + "/" + path;
+  const std::string path = cudnn_library(std::getenv("ECHELON_CUDNN"), CUDNN_MAJOR);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     out.missing = fmt::format("cuDNN is not loaded: {}", dlerror());
