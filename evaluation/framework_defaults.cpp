@@ -138,7 +138,6 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
     if (software.framework->gradients_as_reduced) recipe.main_gradient = *bytes;
   }
   set_quantisation(row, recipe);
-  if (recipe.compute == Dtype::fp8) recipe.scaling = scaling_of(row);
   return recipe;
 }
 

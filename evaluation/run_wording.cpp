@@ -242,7 +242,9 @@ Fp8Scaling scaling_of(const MeasuredRun& row) {
 void set_quantisation(const MeasuredRun& row, PrecisionRecipe& recipe) {
   constexpr double kRowwise = 0.8;
   recipe.fp8_rate = says_of_format(row, {"rowwise", "row wise"}) ? kRowwise : 1;
-  switch (scaling_of(row)) {
+  const Fp8Scaling scaling = scaling_of(row);
+  if (recipe.compute == Dtype::fp8) recipe.scaling = scaling;
+  switch (scaling) {
     case Fp8Scaling::nvfp4:
       recipe.fp8_rate = kNvfp4Rate;
       recipe.cast = kNvfp4Cast;

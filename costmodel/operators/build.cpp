@@ -7,6 +7,7 @@ namespace echelon::operators {
 
 namespace {
 
+/// Of scales per row, which measured runs state, GEMMs are slower (PrecisionRecipe::fp8_rate).
 bool one_scale_per_tensor(const PrecisionRecipe& recipe) {
   return (recipe.scaling == Fp8Scaling::delayed || recipe.scaling == Fp8Scaling::tensorwise) &&
          recipe.fp8_rate >= 1;

@@ -116,16 +116,6 @@ MaybeValue read_axolotl_recompute(const ConfigRow& row, const ConfigReading& rea
   return std::optional(ReadValue{"none", Origin::found, reading.place(*stated)});
 }
 
-/// Packed samples see themselves alone, by every implementation of attention (schemas/config.py,
-/// attn_decontaminates_packing).
-MaybeValue read_axolotl_documents(const ConfigRow& row, const ConfigReading& reading) {
-  const Result<std::optional<bool>> on = switch_at(reading, row.keys[0]);
-  if (!on) return on.error();
-  if (!*on) return std::optional(assumed("false", "sample_packing is not stated"));
-  return std::optional(
-      ReadValue{**on ? "true" : "false", Origin::found, reading.place(*reading.find(row.keys[0]))});
-}
-
 MaybeValue read_axolotl_attention(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
   if (entry == nullptr) return std::optional(assumed("true", "SDPA, transformers' default"));
@@ -270,15 +260,14 @@ std::vector<RefusedSetting> refused_by_axolotl() {
 
 std::vector<ConfigRow> axolotl_job_rows() {
   return {
-      computed(
-          &RunConfig::gpus,
-          {"num_processes", "ray_num_workers", "num_gpus", "num_nodes", "nproc_per_node", "nnodes"},
-          nullptr, read_started_ranks),
+      started_ranks_row(),
       computed(&RunConfig::model_name, {"base_model"}, nullptr, read_named_model),
       plain(&RunConfig::sequence, {"sequence_len"}, "512"),
       computed(&RunConfig::flash_attention, {"attn_implementation"}, nullptr,
                read_axolotl_attention),
-      computed(&RunConfig::packed_documents, {"sample_packing"}, nullptr, read_axolotl_documents),
+      // Packed samples see themselves alone, by every implementation of attention
+      // (schemas/config.py, attn_decontaminates_packing).
+      computed(&RunConfig::packed_documents, {"sample_packing"}, nullptr, read_switch),
       layer_code_row(),
       computed(&RunConfig::precision, {"bf16", "bfloat16", "fp16", "float16"}, nullptr,
                read_axolotl_precision),
@@ -286,12 +275,8 @@ std::vector<ConfigRow> axolotl_job_rows() {
 }
 
 std::vector<ConfigRow> axolotl_step_rows() {
-  ConfigRow microbatch =
-      computed(plan_part<&P::microbatch>, {"micro_batch_size", "train_micro_batch_size_per_gpu"},
-               nullptr, read_number_of_both);
-  microbatch.absent = "1";
   return {
-      std::move(microbatch),
+      microbatch_row("micro_batch_size", "1"),
       computed(&RunConfig::global_batch, {"gradient_accumulation_steps", "batch_size"}, nullptr,
                read_axolotl_batch),
       computed(plan_part<&P::recompute>,

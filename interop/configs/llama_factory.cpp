@@ -83,15 +83,6 @@ MaybeValue read_factory_recompute(const ConfigRow& row, const ConfigReading& rea
       ReadValue{**off ? "none" : "full", Origin::found, reading.place(*reading.find(row.keys[0]))});
 }
 
-/// neat_packing keeps attention within documents; packing does not.
-MaybeValue read_factory_documents(const ConfigRow& row, const ConfigReading& reading) {
-  const Result<std::optional<bool>> on = switch_at(reading, row.keys[0]);
-  if (!on) return on.error();
-  if (!*on) return std::optional(assumed("false", "neat_packing is not stated"));
-  return std::optional(
-      ReadValue{**on ? "true" : "false", Origin::found, reading.place(*reading.find(row.keys[0]))});
-}
-
 void add_factory_unpriced(const ConfigReading& reading, std::vector<std::string>& out) {
   add_unpriced_adapters(reading, out);
   add_other_optimizer(reading, "optim", out);
@@ -140,10 +131,7 @@ std::vector<RefusedSetting> refused_by_factory() {
 
 std::vector<ConfigRow> factory_job_rows() {
   return {
-      computed(
-          &RunConfig::gpus,
-          {"num_processes", "ray_num_workers", "num_gpus", "num_nodes", "nproc_per_node", "nnodes"},
-          nullptr, read_started_ranks),
+      started_ranks_row(),
       computed(&RunConfig::model_name, {"model_name_or_path"}, nullptr, read_named_model),
       plain(&RunConfig::sequence, {"cutoff_len"}, "2048"),
       choice(&RunConfig::flash_attention, {{"false", {{"flash_attn", "disabled"}}},
@@ -151,8 +139,8 @@ std::vector<ConfigRow> factory_job_rows() {
                                            {"true", {{"flash_attn", "fa2"}}},
                                            {"true", {{"flash_attn", "fa3"}}},
                                            {"true", {}}}),
-      computed(&RunConfig::packed_documents, {"neat_packing", "packing"}, nullptr,
-               read_factory_documents),
+      // packing alone lets samples see each other
+      computed(&RunConfig::packed_documents, {"neat_packing", "packing"}, nullptr, read_switch),
       layer_code_row(),
       computed(&RunConfig::precision,
                {"bf16", "fp16", "pure_bf16", "bf16.enabled", "fp16.enabled", "mixed_precision"},
@@ -161,12 +149,8 @@ std::vector<ConfigRow> factory_job_rows() {
 }
 
 std::vector<ConfigRow> factory_step_rows() {
-  ConfigRow microbatch = computed(plan_part<&P::microbatch>,
-                                  {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
-                                  nullptr, read_number_of_both);
-  microbatch.absent = "8";
   return {
-      std::move(microbatch),
+      microbatch_row("per_device_train_batch_size", "8"),
       computed(&RunConfig::global_batch, {"gradient_accumulation_steps"}, nullptr,
                read_trainer_batch),
       computed(plan_part<&P::recompute>,

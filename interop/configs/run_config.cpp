@@ -121,13 +121,6 @@ Status take(T& target, const Result<Parsed>& parsed) {
   return Done{};
 }
 
-Result<bool> parse_bool(std::string_view text, std::string_view where) {
-  const std::string word = lower_case(text);
-  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
-  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
-  return input_error(std::string(where), in_quotes(text), "true or false");
-}
-
 Result<std::vector<int>> parse_ints(std::string_view text, std::string_view where) {
   std::vector<int> out;
   while (!text.empty()) {
@@ -267,6 +260,13 @@ bool same_shapes(const ModelSpec& a, const ModelSpec& b, bool any_vocabulary) {
 }
 
 }  // namespace
+
+Result<bool> parse_bool(std::string_view text, std::string_view where) {
+  const std::string word = lower_case(text);
+  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
+  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
+  return input_error(std::string(where), in_quotes(text), "true or false");
+}
 
 std::string_view label_of(const ConfigField& field) {
   if (const auto* plan = std::get_if<const PlanField*>(&field)) return (*plan)->label;

@@ -68,6 +68,8 @@ struct NamedConfigField {
 
 /// The value as text: "4", "true", "full", "8,8". text_of(set_text(text)) is `text` in that form.
 [[nodiscard]] std::string text_of(const ConfigField& field, const RunConfig& config);
+/// true, yes, on or 1; false, no, off or 0; any case.
+[[nodiscard]] Result<bool> parse_bool(std::string_view text, std::string_view where);
 /// Sets the field; the error names `where`.
 [[nodiscard]] Status set_text(const ConfigField& field, std::string_view text,
                               std::string_view where, RunConfig& config);

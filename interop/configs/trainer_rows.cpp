@@ -67,6 +67,23 @@ ConfigRow sharded(ConfigField field) {
   return row;
 }
 
+/// Keys: the trainer's, DeepSpeed's.
+MaybeValue read_number_of_both(const ConfigRow& row, const ConfigReading& reading) {
+  const Result<std::optional<int>> own = number_at(reading, row.keys[0]);
+  if (!own) return own.error();
+  const Result<std::optional<int>> other = number_at(reading, row.keys[1]);
+  if (!other) return other.error();
+  if (*own && *other && **own != **other) {
+    return input_error(reading.place(*reading.find(row.keys[1])), std::to_string(**other),
+                       fmt::format("{}, as {}", **own, reading.place(*reading.find(row.keys[0]))),
+                       "\"auto\" takes the trainer's own");
+  }
+  const ConfigEntry* entry = reading.find({row.keys[0], row.keys[1]});
+  if (entry == nullptr) return std::optional(assumed(std::string(row.absent)));
+  return std::optional(
+      ReadValue{std::to_string(*own ? **own : **other), Origin::found, reading.place(*entry)});
+}
+
 }  // namespace
 
 const ConfigFormat& format_of(Sharder sharder) {
@@ -88,14 +105,10 @@ Sharder sharder_of(const ConfigReading& reading) {
 Result<std::optional<bool>> switch_at(const ConfigReading& reading, std::string_view key) {
   const ConfigEntry* entry = reading.find(key);
   if (entry == nullptr) return std::optional<bool>{};
-  const std::string text = lower_case(entry->value.first().text);
-  for (const char* on : {"true", "yes", "on", "1"}) {
-    if (text == on) return std::optional(true);
-  }
-  for (const char* off : {"false", "no", "off", "0"}) {
-    if (text == off) return std::optional(false);
-  }
-  return input_error(reading.place(*entry), in_quotes(printable(text)), "true or false");
+  const Result<bool> on =
+      parse_bool(printable(lower_case(entry->value.first().text)), reading.place(*entry));
+  if (!on) return on.error();
+  return std::optional(*on);
 }
 
 MaybeValue read_named_model(const ConfigRow& row, const ConfigReading& reading) {
@@ -115,20 +128,27 @@ MaybeValue read_named_model(const ConfigRow& row, const ConfigReading& reading) 
   return std::optional(derived(last, reading.place(*entry) + ", the last part of its name"));
 }
 
-MaybeValue read_number_of_both(const ConfigRow& row, const ConfigReading& reading) {
-  const Result<std::optional<int>> own = number_at(reading, row.keys[0]);
-  if (!own) return own.error();
-  const Result<std::optional<int>> other = number_at(reading, row.keys[1]);
-  if (!other) return other.error();
-  if (*own && *other && **own != **other) {
-    return input_error(reading.place(*reading.find(row.keys[1])), std::to_string(**other),
-                       fmt::format("{}, as {}", **own, reading.place(*reading.find(row.keys[0]))),
-                       "\"auto\" takes the trainer's own");
-  }
-  const ConfigEntry* entry = reading.find({row.keys[0], row.keys[1]});
-  if (entry == nullptr) return std::optional(assumed(std::string(row.absent)));
+MaybeValue read_switch(const ConfigRow& row, const ConfigReading& reading) {
+  const std::string_view key = row.keys[0];
+  const Result<std::optional<bool>> on = switch_at(reading, key);
+  if (!on) return on.error();
+  if (!*on) return std::optional(assumed("false", std::string(key) + " is not stated"));
   return std::optional(
-      ReadValue{std::to_string(*own ? **own : **other), Origin::found, reading.place(*entry)});
+      ReadValue{**on ? "true" : "false", Origin::found, reading.place(*reading.find(key))});
+}
+
+ConfigRow microbatch_row(std::string_view key, std::string_view absent) {
+  ConfigRow row = computed(plan_part<&P::microbatch>, {key, "train_micro_batch_size_per_gpu"},
+                           nullptr, read_number_of_both);
+  row.absent = absent;
+  return row;
+}
+
+ConfigRow started_ranks_row() {
+  return computed(
+      &RunConfig::gpus,
+      {"num_processes", "ray_num_workers", "num_gpus", "num_nodes", "nproc_per_node", "nnodes"},
+      nullptr, read_started_ranks);
 }
 
 MaybeValue read_trainer_batch(const ConfigRow& row, const ConfigReading& reading) {
@@ -198,8 +218,8 @@ void take_fsdp_argument(ConfigDocument& document) {
   };
   constexpr std::array<std::array<const char*, 2>, 3> kStrategies = {
       {{"full_shard", "FULL_SHARD"}, {"shard_grad_op", "SHARD_GRAD_OP"}, {"no_shard", "NO_SHARD"}}};
+  const bool version2 = document.find("fsdp_config.fsdp_reshard_after_forward") != nullptr;
   for (const auto& [word, strategy] : kStrategies) {
-    const bool version2 = document.find("fsdp_config.fsdp_reshard_after_forward") != nullptr;
     if (words.find(word) != std::string::npos && !version2) {
       add("fsdp_config.fsdp_sharding_strategy", strategy);
     }

@@ -37,17 +37,21 @@ void add_other_optimizer(const ConfigReading& reading, std::string_view key,
 /// A switch of a YAML file; an error where it is neither on nor off.
 [[nodiscard]] Result<std::optional<bool>> switch_at(const ConfigReading& reading,
                                                     std::string_view key);
+/// A switch, off where it is not stated.
+[[nodiscard]] MaybeValue read_switch(const ConfigRow&, const ConfigReading&);
 /// By its name in the catalog or on the Hub, or its folder, also from the file's, or the last part
 /// of its name, whoever publishes it; of others --model is asked for.
 [[nodiscard]] MaybeValue read_named_model(const ConfigRow&, const ConfigReading&);
-/// Keys: the trainer's, DeepSpeed's, which transformers refuses where they differ (integrations/
-/// deepspeed.py, fill_match).
-[[nodiscard]] MaybeValue read_number_of_both(const ConfigRow&, const ConfigReading&);
+/// The microbatch under the trainer's key or DeepSpeed's, which transformers refuses where they
+/// differ (integrations/deepspeed.py, fill_match); of neither the trainer's default.
+[[nodiscard]] ConfigRow microbatch_row(std::string_view key, std::string_view absent);
 
 /// Key: gradient accumulation, in which the trainer's file and DeepSpeed's have to agree.
 [[nodiscard]] MaybeValue read_trainer_batch(const ConfigRow&, const ConfigReading&);
 
 /// Ranks that launchers start. Keys: two of all ranks; pairs of ranks on a node, nodes.
 [[nodiscard]] MaybeValue read_started_ranks(const ConfigRow&, const ConfigReading&);
+/// … as accelerate, Ray and torchrun are told of them in a trainer's file.
+[[nodiscard]] ConfigRow started_ranks_row();
 
 }  // namespace echelon
